@@ -1,0 +1,50 @@
+# Each target sets up all it needs: a .venv with the versions of constraints.txt. A second run installs nothing.
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help install test test-all check format demo clean
+
+help:
+	@echo "make test      the fast tests"
+	@echo "make test-all  all tests, the slow ones too"
+	@echo "make check     lint, format, types, then the fast tests"
+	@echo "make demo      train a small German-English translator and look at it"
+	@echo "make format    put the code into its usual shape"
+	@echo "make clean     remove the environment and caches"
+
+install: $(VENV)/installed
+
+# torch first and by itself: its pinned build must be there before anything else asks for a torch.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "regard needs Python 3.11 or newer, but '$(PYTHON)' is older; try: make PYTHON=python3.12"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+test: install
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: install
+	$(BIN)/python -m pytest $(ARGS)
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(MAKE) --no-print-directory test
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo:
+	@echo "not yet: the demo comes with training and translation; see CHANGELOG.md"
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,212 @@
+"""`regard bench model`: training steps of ours and its peers at the same shapes, interleaved in one run."""
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from torch import Tensor, nn
+
+from regard.bench.peers import Step, marian_step, torch_transformer_step
+from regard.config import ModelConfig
+from regard.model.layers import linear
+from regard.model.transformer import Transformer
+from regard.train.loss import smoothed_cross_entropy
+
+SMOOTHING = 0.1
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    preset: str
+    batch: int
+    length: int
+    vocab: int
+    rounds: int
+    steps: int
+    device: str
+    dtype: str
+    compile: bool
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Target tokens per second: one number for each round."""
+
+    name: str
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+
+def run(settings: BenchSettings, *, json_path: Path | None) -> None:
+    device = _device(settings.device)
+    config = ModelConfig.preset(settings.preset, vocab_size=settings.vocab)
+    contestants = _contestants(settings, config, device)
+    ceiling = matmul_ceiling(device, getattr(torch, settings.dtype))
+    speeds = _interleaved(settings, contestants, device)
+    share = step_flops(config, settings.batch, settings.length) / (settings.batch * settings.length) / ceiling
+    _print(settings, config, speeds, ceiling, share)
+    if json_path is not None:
+        report = {
+            "settings": asdict(settings),
+            "machine": machine(device),
+            "ceiling_flops": ceiling,
+            "tokens_per_second": {speed.name: speed.rounds for speed in speeds},
+        }
+        json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def our_step(
+    config: ModelConfig, src: Tensor, tgt_in: Tensor, tgt_out: Tensor, dtype: torch.dtype, compiled: bool
+) -> Step:
+    model = Transformer(config).to(src.device, dtype).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+    def decoder_states() -> Tensor:
+        return model.decode(tgt_in, model.encode(src), model.padding_mask(src))
+
+    states = torch.compile(decoder_states) if compiled else decoder_states
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss = smoothed_cross_entropy(
+            states(), model.output_weight, tgt_out, pad_id=config.pad_id, smoothing=SMOOTHING
+        )
+        (loss.total / loss.num_tokens).backward()
+        optimizer.step()
+
+    return step
+
+
+def _contestants(settings: BenchSettings, config: ModelConfig, device: torch.device) -> dict[str, Step]:
+    """Every model learns the same batch: real tokens only, but with the padding mask that real batches need."""
+    generator = torch.Generator().manual_seed(0)
+
+    def ids() -> Tensor:
+        return torch.randint(3, settings.vocab, (settings.batch, settings.length), generator=generator).to(device)
+
+    src, tgt_in, tgt_out = ids(), ids(), ids()
+    dtype = getattr(torch, settings.dtype)
+
+    def peer_loss(logits: Tensor) -> Tensor:
+        return F.cross_entropy(
+            logits.flatten(0, 1), tgt_out.flatten(), ignore_index=config.pad_id, label_smoothing=SMOOTHING
+        )
+
+    contestants = {"regard": our_step(config, src, tgt_in, tgt_out, dtype, settings.compile)}
+    for name, make in {"torch.nn.Transformer": torch_transformer_step, "Hugging Face Marian": marian_step}.items():
+        try:
+            contestants[name] = make(config, src, tgt_in, peer_loss, dtype, settings.compile)
+        except ImportError as error:
+            Console(stderr=True).print(f"{name} is left out: {error}")
+    return contestants
+
+
+def _interleaved(
+    settings: BenchSettings, contestants: dict[str, Step], device: torch.device
+) -> list[Speed]:
+    """Round by round, each contestant in turn: whatever else the machine does meets all of them alike."""
+    num_tokens = settings.steps * settings.batch * settings.length
+    rounds: dict[str, list[float]] = {name: [] for name in contestants}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("warming up", total=len(contestants) * (settings.rounds + 1))
+        for turn in range(settings.rounds + 1):
+            for name, step in contestants.items():
+                label = "warming up" if turn == 0 else f"round {turn} of {settings.rounds}"
+                progress.update(task, description=f"{label}: {name}")
+                seconds = _seconds(lambda step=step: [step() for _ in range(settings.steps)], device)  # type: ignore[misc]
+                if turn > 0:
+                    rounds[name].append(num_tokens / seconds)
+                progress.advance(task)
+    return [Speed(name, tuple(numbers)) for name, numbers in rounds.items()]
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    _synchronize(device)
+    start = time.perf_counter()
+    work()
+    _synchronize(device)
+    return time.perf_counter() - start
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def matmul_ceiling(device: torch.device, dtype: torch.dtype) -> float:
+    """The most floating-point operations a second that a matrix product reaches here, over a few sizes and kernels."""
+    best = 0.0
+    for size in (512, 1024, 2048) if device.type == "cpu" else (4096, 8192):
+        x = torch.randn(size, size, device=device).to(dtype)
+        for product in (lambda x=x: x @ x, lambda x=x: linear(x, x, None)):  # type: ignore[misc]
+            product()
+            seconds = min(_seconds(product, device) for _ in range(10))
+            best = max(best, 2 * size**3 / seconds)
+    return best
+
+
+def step_flops(config: ModelConfig, batch: int, length: int) -> float:
+    """Operations of one training step in matrix products, sources and targets of one length: forward, and twice that
+    for backward."""
+    attention_products = 2 * length * config.d_model  # scores, and the weighted sum, for one token
+    feed_forward = 2 * config.d_model * config.d_ff
+    encoder_layer = 4 * config.d_model**2 + attention_products + feed_forward
+    decoder_layer = 8 * config.d_model**2 + 2 * attention_products + feed_forward
+    output = config.d_model * config.tgt_vocab_size
+    per_token = config.encoder_layers * encoder_layer + config.decoder_layers * decoder_layer + output
+    return 3 * 2 * per_token * batch * length
+
+
+def machine(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"the device {name!r} is not to be had here; try --device cpu") from error
+    return device
+
+
+def _print(
+    settings: BenchSettings, config: ModelConfig, speeds: list[Speed], ceiling: float, flops_share: float
+) -> None:
+    mode = "compiled" if settings.compile else "eager"
+    table = Table(
+        title=f"preset {settings.preset}, {settings.batch} sentences of {settings.length} tokens, vocabulary "
+        f"{settings.vocab}, {settings.dtype}, {mode}: forward + loss + backward + Adam",
+        title_justify="left",
+    )
+    table.add_column("model")
+    for heading in ("target tokens/s", "slowest–fastest round", "regard is faster by", "of the matmul ceiling"):
+        table.add_column(heading, justify="right")
+    ours, *peers = speeds
+    for speed in speeds:
+        ratio = "" if speed is ours else f"{ours.median / speed.median:.2f} ×"
+        spread = f"{min(speed.rounds):,.0f}–{max(speed.rounds):,.0f}"
+        table.add_row(speed.name, f"{speed.median:,.0f}", spread, ratio, f"{speed.median * flops_share:.0%}")
+    console = Console()
+    console.print(table)
+    console.print(f"median of {settings.rounds} interleaved rounds of {settings.steps} steps; {machine(_device(settings.device))}")
+    console.print(f"matrix-multiply ceiling {ceiling / 1e9:,.0f} GFLOP/s = {1 / flops_share:,.0f} target tokens/s")
+    if peers:
+        fastest = max(peers, key=lambda speed: speed.median)
+        console.print(f"regard trains {ours.median / fastest.median:.2f} times as fast as the faster peer, {fastest.name}")

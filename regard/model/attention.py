@@ -1,0 +1,151 @@
+"""Section 3.2: scaled dot-product attention and its heads.
+
+Two paths compute the same function. `attention` is the fused kernel and what training and translation run;
+`inspected_attention` is equation 1 written out, which also returns what it saw. Masks are True where a query may attend.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.model.cache import KeyValue, LayerCache
+from regard.model.layers import Dropout, Linear
+from regard.model.trace import AttentionTrace, Recorder, Site
+
+
+def attention(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B H S K"],
+    v: Float[Tensor, "B H S Kv"],
+    *,
+    mask: Bool[Tensor, "#B #H #T S"] | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Float[Tensor, "B H T Kv"]:
+    """Equation 1, softmax(QKᵀ/√d_k)V, by the fused kernel. A query that may attend to nothing gets zeros."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+
+
+def inspected_attention(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B H S K"],
+    v: Float[Tensor, "B H S Kv"],
+    *,
+    mask: Bool[Tensor, "#B #H #T S"] | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Float[Tensor, "B H T Kv"], AttentionTrace]:
+    """Equation 1 by its formula, with everything on the way. `scale` replaces 1/√d_k."""
+    num_queries, num_keys = q.shape[-2], k.shape[-2]
+    if mask is None:
+        mask = torch.ones(1, 1, 1, num_keys, dtype=torch.bool, device=q.device)
+    if causal:
+        mask = mask & causal_mask(num_queries, num_keys, device=q.device)
+    scores = q @ k.transpose(-2, -1) * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale)  # (B, H, T, S)
+    # Where nothing may be attended to, softmax over nothing would be 0/0: let it see everything, then take it all away.
+    sees_something = mask.any(-1, keepdim=True)
+    weights = scores.masked_fill(~mask & sees_something, -math.inf).softmax(-1) * sees_something
+    return weights @ v, AttentionTrace(queries=q, keys=k, values=v, scores=scores, mask=mask, weights=weights)
+
+
+def causal_mask(num_queries: int, num_keys: int, *, device: torch.device | None = None) -> Bool[Tensor, "1 1 T S"]:
+    """Section 3.2.3: position t may attend to positions up to and including t."""
+    return torch.ones(num_queries, num_keys, dtype=torch.bool, device=device).tril()[None, None]
+
+
+def split_heads(x: Float[Tensor, "B T HK"], num_heads: int) -> Float[Tensor, "B H T K"]:
+    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+
+
+def merge_heads(x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T HK"]:
+    """Concat(head_1, …, head_h)."""
+    return x.transpose(1, 2).flatten(-2)
+
+
+class MultiHeadAttention(nn.Module):
+    """Section 3.2.2: h attentions side by side, concatenated and projected by W_O. `SelfAttention` and `CrossAttention`
+    say where queries, keys and values come from; `site` and `layer` say which heads these are."""
+
+    def __init__(self, d_model: int, num_heads: int, *, dropout: float, site: Site, layer: int) -> None:
+        super().__init__()
+        self.output = Linear(d_model, d_model)
+        self.dropout = Dropout(dropout)
+        self.num_heads = num_heads
+        self.site: Site = site
+        self.layer = layer
+
+    def attend(
+        self,
+        q: Float[Tensor, "B H T K"],
+        key_value: KeyValue,
+        *,
+        mask: Bool[Tensor, "#B 1 #T S"] | None,
+        causal: bool = False,
+        recorder: Recorder | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        k, v = key_value
+        if recorder is None:
+            dropout = self.dropout.p if self.training else 0.0
+            return self.output(merge_heads(attention(q, k, v, mask=mask, causal=causal, dropout=dropout)))
+        heads, seen = inspected_attention(
+            q, k, v, mask=mask, causal=causal, scale=recorder.intervention.score_scale
+        )  # (B, H, T, K)
+        recorder.add_attention(self.site, seen)
+        if heads_off := recorder.heads_off(self.site, self.layer):
+            heads = heads.index_fill(1, torch.tensor(heads_off, device=heads.device), 0.0)
+        return self.output(merge_heads(heads))
+
+
+class SelfAttention(MultiHeadAttention):
+    """Queries, keys and values from the same positions, by one fused projection."""
+
+    def __init__(self, d_model: int, num_heads: int, *, dropout: float, site: Site, layer: int) -> None:
+        super().__init__(d_model, num_heads, dropout=dropout, site=site, layer=layer)
+        self.query_key_value = Linear(d_model, 3 * d_model)
+
+    def project(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B H T K"], KeyValue]:
+        q, k, v = self.query_key_value(x).chunk(3, dim=-1)
+        return split_heads(q, self.num_heads), KeyValue(split_heads(k, self.num_heads), split_heads(v, self.num_heads))
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        *,
+        mask: Bool[Tensor, "#B 1 #T S"] | None = None,
+        causal: bool = False,
+        past: LayerCache | None = None,
+        recorder: Recorder | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """With a `past`, x is each row's next position, and keys and values are its past and itself."""
+        q, key_value = self.project(x)
+        if past is not None:
+            key_value = past.append(key_value)
+        return self.attend(q, key_value, mask=mask, causal=causal, recorder=recorder)
+
+
+class CrossAttention(MultiHeadAttention):
+    """Queries from the decoder; keys and values from the encoder's output, projected once per sentence."""
+
+    def __init__(self, d_model: int, num_heads: int, *, dropout: float, layer: int) -> None:
+        super().__init__(d_model, num_heads, dropout=dropout, site="cross", layer=layer)
+        self.query = Linear(d_model, d_model)
+        self.key_value = Linear(d_model, 2 * d_model)
+
+    def project_memory(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
+        k, v = self.key_value(memory).chunk(2, dim=-1)
+        return KeyValue(split_heads(k, self.num_heads), split_heads(v, self.num_heads))
+
+    def forward(
+        self,
+        x: Float[Tensor, "N T D"],
+        memory: KeyValue,
+        *,
+        mask: Bool[Tensor, "B 1 1 S"],
+        recorder: Recorder | None = None,
+    ) -> Float[Tensor, "N T D"]:
+        """In a step, the W rows of a sentence are W queries of its one memory; in a whole pass N is B already."""
+        queries = self.query(x).view(len(mask), -1, x.shape[-1])  # (B, W·T, D)
+        return self.attend(split_heads(queries, self.num_heads), memory, mask=mask, recorder=recorder).view_as(x)

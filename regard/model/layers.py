@@ -1,0 +1,125 @@
+"""The parts of a layer that are not attention: affine maps, dropout, the residual wrapper, the feed-forward network.
+
+`Linear` and `Dropout` compute what torch's own compute; on a CPU they take a faster road there (EXPERIMENTS.md has the
+measurements), elsewhere and under `torch.compile` they are torch's own.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.config import Activation, Norm
+from regard.model.trace import Recorder, Stack
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+def takes_cpu_road(x: Tensor) -> bool:
+    """Whether the hand-picked CPU kernels below serve this tensor; the compiler has better ideas of its own."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+class _OneDnnLinear(torch.autograd.Function):
+    """xWᵀ + b through oneDNN: on CPUs without Intel's name on them, MKL falls back to slower generic kernels."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return _one_dnn_product(x, weight, bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        rows = grad.reshape(-1, grad.shape[-1])
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        grad_x = _one_dnn_product(rows, weight.t(), None).view(x.shape) if needs_x else None
+        # The one product of the three where MKL is the faster of the two.
+        grad_weight = rows.t() @ x.reshape(-1, x.shape[-1]) if needs_weight else None
+        grad_bias = rows.sum(0) if needs_bias and ctx.has_bias else None
+        return grad_x, grad_weight, grad_bias
+
+
+def _one_dnn_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return product
+
+
+HAS_ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def linear(x: Float[Tensor, "*rows I"], weight: Float[Tensor, "O I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
+    """xWᵀ + b."""
+    if HAS_ONE_DNN and takes_cpu_road(x) and x.dtype == weight.dtype == torch.float32:
+        product: Tensor = _OneDnnLinear.apply(x, weight, bias)
+        return product
+    return F.linear(x, weight, bias)
+
+
+class Linear(nn.Linear):
+    def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
+        return linear(x, self.weight, self.bias)
+
+
+def kept(x: Float[Tensor, "*shape"], p: float) -> Bool[Tensor, "*shape"]:
+    """True with probability 1 - p (to 2⁻¹⁶), from 16 random bits an element: a fifth of the time of `bernoulli_`."""
+    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = words.view(torch.int16)[: x.numel()]
+    return (bits >= round(p * 2**16) - 2**15).view(x.shape)
+
+
+class Dropout(nn.Dropout):
+    def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        if not self.training or self.p == 0.0:
+            return x
+        if takes_cpu_road(x):
+            return x * kept(x, self.p).to(x.dtype).mul_(1.0 / (1.0 - self.p))
+        return F.dropout(x, self.p)
+
+
+class Residual(nn.Module):
+    """Section 3.1: the residual connection, dropout and LayerNorm around every sub-layer.
+
+    post: LayerNorm(x + Dropout(Sublayer(x))), the paper's; pre: x + Dropout(Sublayer(LayerNorm(x))).
+    """
+
+    def __init__(self, d_model: int, *, norm: Norm, dropout: float, stack: Stack) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = Dropout(dropout)
+        self.is_pre_norm = norm == "pre"
+        self.stack: Stack = stack
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], sublayer: Callable[[Tensor], Tensor], recorder: Recorder | None = None
+    ) -> Float[Tensor, "B T D"]:
+        if self.is_pre_norm:
+            x = x + self.dropout(sublayer(self.norm(x)))
+        else:
+            x = self.norm(x + self.dropout(sublayer(x)))
+        if recorder is not None:
+            recorder.add_residual(self.stack, x)
+        return x
+
+
+class FeedForward(nn.Module):
+    """Section 3.3, equation 2: FFN(x) = max(0, xW₁ + b₁)W₂ + b₂, the same at every position."""
+
+    def __init__(self, d_model: int, d_ff: int, *, activation: Activation, dropout: float, stack: Stack) -> None:
+        super().__init__()
+        self.inner = Linear(d_model, d_ff)
+        self.outer = Linear(d_ff, d_model)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = Dropout(dropout)
+        self.stack: Stack = stack
+
+    def forward(self, x: Float[Tensor, "B T D"], recorder: Recorder | None = None) -> Float[Tensor, "B T D"]:
+        hidden = self.activation(self.inner(x))  # (B, T, F)
+        if recorder is not None:
+            recorder.add_activation(self.stack, hidden)
+        return self.outer(self.dropout(hidden))

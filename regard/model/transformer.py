@@ -1,0 +1,263 @@
+"""Figure 1: the Transformer, for whole sequences in one pass and for one step at a time."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.config import ModelConfig
+from regard.model.attention import CrossAttention, SelfAttention
+from regard.model.cache import DecoderCache, KeyValue, LayerCache
+from regard.model.embedding import Embedding, LearnedPositions, SinusoidalPositions
+from regard.model.initialisation import initialise
+from regard.model.layers import Dropout, FeedForward, Residual, linear
+from regard.model.trace import Intervention, Recorder, Stack, Trace
+
+
+class EncoderLayer(nn.Module):
+    """Section 3.1: self-attention, then the feed-forward network, each in a residual connection."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.self_attention = _self_attention(config, "encoder", layer)
+        self.feed_forward = _feed_forward(config, "encoder")
+        self.self_attention_residual = _residual(config, "encoder")
+        self.feed_forward_residual = _residual(config, "encoder")
+
+    def forward(
+        self, x: Float[Tensor, "B S D"], *, mask: Bool[Tensor, "B 1 1 S"], recorder: Recorder | None = None
+    ) -> Float[Tensor, "B S D"]:
+        x = self.self_attention_residual(
+            x, lambda y: self.self_attention(y, mask=mask, recorder=recorder), recorder
+        )
+        return self.feed_forward_residual(x, lambda y: self.feed_forward(y, recorder), recorder)
+
+
+class DecoderLayer(nn.Module):
+    """Section 3.1: masked self-attention, attention to the encoder's output, the feed-forward network."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.self_attention = _self_attention(config, "decoder", layer)
+        self.cross_attention = CrossAttention(
+            config.d_model, config.num_heads, dropout=config.attention_dropout, layer=layer
+        )
+        self.feed_forward = _feed_forward(config, "decoder")
+        self.self_attention_residual = _residual(config, "decoder")
+        self.cross_attention_residual = _residual(config, "decoder")
+        self.feed_forward_residual = _residual(config, "decoder")
+
+    def forward(
+        self,
+        x: Float[Tensor, "N T D"],
+        memory: KeyValue,
+        *,
+        memory_mask: Bool[Tensor, "B 1 1 S"],
+        mask: Bool[Tensor, "N 1 1 C"] | None = None,
+        causal: bool = False,
+        past: LayerCache | None = None,
+        recorder: Recorder | None = None,
+    ) -> Float[Tensor, "N T D"]:
+        x = self.self_attention_residual(
+            x,
+            lambda y: self.self_attention(y, mask=mask, causal=causal, past=past, recorder=recorder),
+            recorder,
+        )
+        x = self.cross_attention_residual(
+            x, lambda y: self.cross_attention(y, memory, mask=memory_mask, recorder=recorder), recorder
+        )
+        return self.feed_forward_residual(x, lambda y: self.feed_forward(y, recorder), recorder)
+
+
+class Transformer(nn.Module):
+    """The encoder–decoder of Figure 1. Token ids in, logits out; `config.pad_id` marks what is not there.
+
+    Training calls `encode`, `decode` and a loss on the decoder's states; `forward` is the plain way to logits. Inference
+    calls `start` once and `step` for every position. `trace` shows what a pass looked like.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.src_embedding = Embedding(config.src_vocab_size, config.d_model)
+        self.tgt_embedding = (
+            self.src_embedding
+            if config.shared_embeddings == "all"
+            else Embedding(config.tgt_vocab_size, config.d_model)
+        )
+        self.src_positions = _positions(config)
+        self.tgt_positions = self.src_positions if config.positions == "sinusoidal" else _positions(config)
+        self.embedding_dropout = Dropout(config.embedding_dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.decoder_layers))
+        # Pre-norm leaves the residual stream un-normalised, so each stack ends with a LayerNorm of its own.
+        self.encoder_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.output = (
+            Embedding(config.tgt_vocab_size, config.d_model)
+            if config.shared_embeddings == "none"
+            else self.tgt_embedding
+        )
+        initialise(self)
+
+    @property
+    def output_weight(self) -> Float[Tensor, "V D"]:
+        """The matrix of the pre-softmax map."""
+        return self.output.weight
+
+    def forward(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """Logits of every next token in one pass: position t sees the source and the target up to t."""
+        return self.project(self.decode(tgt_in, self.encode(src), self.padding_mask(src)))
+
+    def padding_mask(self, ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
+        """True where there is a token, for every head and every query."""
+        return (ids != self.config.pad_id)[:, None, None, :]
+
+    def encode(self, src: Int[Tensor, "B S"], recorder: Recorder | None = None) -> Float[Tensor, "B S D"]:
+        mask = self.padding_mask(src)
+        x = self._embed_sequence(src, "encoder", recorder)
+        for layer in self.encoder:
+            x = layer(x, mask=mask, recorder=recorder)
+        memory: Tensor = self.encoder_norm(x)
+        return memory
+
+    def decode(
+        self,
+        tgt_in: Int[Tensor, "B T"],
+        memory: Float[Tensor, "B S D"],
+        memory_mask: Bool[Tensor, "B 1 1 S"],
+        recorder: Recorder | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """The decoder's states, which `project` turns into logits. Padding stands at the end of a target, where the causal
+        mask hides it from every token before; only without that mask does it need one of its own."""
+        causal = recorder is None or recorder.intervention.causal
+        mask = None if causal else self.padding_mask(tgt_in)
+        x = self._embed_sequence(tgt_in, "decoder", recorder)
+        for layer in self.decoder:
+            x = layer(
+                x,
+                layer.cross_attention.project_memory(memory),
+                memory_mask=memory_mask,
+                mask=mask,
+                causal=causal,
+                recorder=recorder,
+            )
+        states: Tensor = self.decoder_norm(x)
+        return states
+
+    def project(self, states: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Section 3.4: the pre-softmax linear map, which shares the target embedding's matrix unless told otherwise."""
+        return linear(states, self.output_weight, None)
+
+    @torch.no_grad()
+    def start(
+        self,
+        src: Int[Tensor, "B S"],
+        *,
+        capacity: int,
+        width: int = 1,
+        intervention: Intervention | None = None,
+    ) -> DecoderCache:
+        """Encodes the sentences, once, and makes room for `width` beams of up to `capacity` target positions each."""
+        memory = self.encode(src, self._recorder(intervention))
+        projected = [layer.cross_attention.project_memory(memory) for layer in self.decoder]
+        return DecoderCache.empty(projected, self.padding_mask(src), width=width, capacity=capacity)
+
+    @torch.no_grad()
+    def step(
+        self, ids: Int[Tensor, " N"], cache: DecoderCache, intervention: Intervention | None = None
+    ) -> Float[Tensor, "N V"]:
+        """Feeds each row its next token and gives the log-probabilities of the one after. The cache grows by one."""
+        assert cache.extent < cache.capacity, f"the cache has room for {cache.capacity} positions and all are taken"
+        recorder = self._recorder(intervention)
+        x = self._embed(ids[:, None], cache.lengths[:, None], cache.extent + 1, "decoder", recorder)  # (N, 1, D)
+        mask = cache.mask()
+        for index, layer in enumerate(self.decoder):
+            x = layer(
+                x,
+                cache.memory(index),
+                memory_mask=cache.memory_mask,
+                mask=mask,
+                past=cache.layer(index),
+                recorder=recorder,
+            )
+        cache.advance()
+        logits = self.project(self.decoder_norm(x[:, 0]))
+        return logits.float().log_softmax(-1) if logits.dtype == torch.bfloat16 else logits.log_softmax(-1)
+
+    @torch.no_grad()
+    def trace(
+        self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"], intervention: Intervention | None = None
+    ) -> Trace:
+        """One pass with everything it computed, changed by `intervention` where one is given."""
+        if self.training:
+            raise ValueError("a trace shows the model without dropout; call model.eval() before model.trace(...)")
+        recorder = self._recorder(intervention or Intervention())
+        assert recorder is not None
+        memory = self.encode(src, recorder)
+        states = self.decode(tgt_in, memory, self.padding_mask(src), recorder)
+        return Trace(
+            encoder=recorder.stack_trace("encoder"),
+            decoder=recorder.stack_trace("decoder"),
+            memory=memory,
+            states=states,
+            logits=self.project(states),
+        )
+
+    def _embed_sequence(
+        self, ids: Int[Tensor, "B T"], stack: Stack, recorder: Recorder | None
+    ) -> Float[Tensor, "B T D"]:
+        positions = torch.arange(ids.shape[1], device=ids.device)[None]
+        return self._embed(ids, positions, ids.shape[1], stack, recorder)
+
+    def _embed(
+        self,
+        ids: Int[Tensor, "B T"],
+        positions: Int[Tensor, "#B T"],
+        extent: int,
+        stack: Stack,
+        recorder: Recorder | None,
+    ) -> Float[Tensor, "B T D"]:
+        """Sections 3.4 and 3.5: dropout(embedding · √d_model + position)."""
+        is_source = stack == "encoder"
+        x: Tensor = (self.src_embedding if is_source else self.tgt_embedding)(ids)
+        if recorder is None or recorder.intervention.positions:
+            x = x + (self.src_positions if is_source else self.tgt_positions)(positions, extent)
+        x = self.embedding_dropout(x)
+        if recorder is not None:
+            recorder.add_residual(stack, x)
+        return x
+
+    def _recorder(self, intervention: Intervention | None) -> Recorder | None:
+        """The fast path is the one without a recorder."""
+        if intervention is None:
+            return None
+        num_layers = {"encoder": len(self.encoder), "decoder": len(self.decoder), "cross": len(self.decoder)}
+        for head in sorted(intervention.heads_off):
+            if not (0 <= head.layer < num_layers[head.site] and 0 <= head.head < self.config.num_heads):
+                raise ValueError(
+                    f"there is no {head.site} head {head.head} in layer {head.layer}: counting from 0, this model has "
+                    f"{num_layers[head.site]} such layers of {self.config.num_heads} heads"
+                )
+        return Recorder(intervention)
+
+
+def _self_attention(config: ModelConfig, stack: Stack, layer: int) -> SelfAttention:
+    return SelfAttention(
+        config.d_model, config.num_heads, dropout=config.attention_dropout, site=stack, layer=layer
+    )
+
+
+def _feed_forward(config: ModelConfig, stack: Stack) -> FeedForward:
+    return FeedForward(
+        config.d_model, config.d_ff, activation=config.activation, dropout=config.activation_dropout, stack=stack
+    )
+
+
+def _residual(config: ModelConfig, stack: Stack) -> Residual:
+    return Residual(config.d_model, norm=config.norm, dropout=config.dropout, stack=stack)
+
+
+def _positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions:
+    if config.positions == "learned":
+        return LearnedPositions(config.d_model, config.max_positions)
+    return SinusoidalPositions(config.d_model)

@@ -1,0 +1,91 @@
+"""The training loss: label-smoothed cross-entropy straight from the decoder's states (section 5.4).
+
+The logits of a batch are its largest tensor by far. They are made, used and forgotten a few hundred rows at a time, with
+the gradient taken on the way: the whole is never held, and each part is read while it is still in the cache.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.model.layers import linear
+
+CHUNK_ELEMENTS = 2**22  # logits made at a time: 16 MiB in float32
+
+
+class Loss(NamedTuple):
+    """Sums over the tokens of a batch. Divide once per update, after all of its batches are summed."""
+
+    total: Float[Tensor, ""]  # label-smoothed; the one to differentiate
+    nll: Float[Tensor, ""]  # −Σ log P(token): its mean's exponential is the perplexity
+    num_tokens: Int[Tensor, ""]
+
+
+def smoothed_cross_entropy(
+    states: Float[Tensor, "B T D"],
+    output_weight: Float[Tensor, "V D"],
+    targets: Int[Tensor, "B T"],
+    *,
+    pad_id: int,
+    smoothing: float,
+) -> Loss:
+    """Cross-entropy with (1 - ε) · one-hot + ε/V as the target distribution; padding does not count."""
+    total, nll = _ChunkedCrossEntropy.apply(
+        states.flatten(0, 1), output_weight, targets.flatten(), pad_id, smoothing
+    )
+    return Loss(total, nll, (targets != pad_id).sum())
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Float[Tensor, "R D"],
+        weight: Float[Tensor, "V D"],
+        targets: Int[Tensor, " R"],
+        pad_id: int,
+        smoothing: float,
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        vocab_size = len(weight)
+        is_real = targets != pad_id
+        wants_grad = any(ctx.needs_input_grad[:2])
+        # Σ_v logits_v = x · Σ_v W_v: what smoothing needs of the other words costs one vector, not a pass over the logits.
+        weight_sum = weight.sum(0)
+        total = states.new_zeros(())
+        nll = states.new_zeros(())
+        grad_states = torch.empty_like(states) if wants_grad else None
+        grad_weight = torch.zeros_like(weight) if wants_grad else None
+        for start in range(0, len(targets), max(1, CHUNK_ELEMENTS // vocab_size)):
+            rows = slice(start, start + max(1, CHUNK_ELEMENTS // vocab_size))
+            x, target, real = states[rows], targets[rows], is_real[rows]
+            logits = linear(x, weight, None)  # (R, V), for this chunk's R
+            target_logit = logits.gather(1, target[:, None])[:, 0]
+            log_probs = logits.log_softmax(-1)
+            target_log_prob = log_probs.gather(1, target[:, None])[:, 0]
+            log_z = target_logit - target_log_prob
+            mean_log_prob = (x @ weight_sum) / vocab_size - log_z
+            nll -= (target_log_prob * real).sum()
+            total -= (((1 - smoothing) * target_log_prob + smoothing * mean_log_prob) * real).sum()
+            if grad_states is None or grad_weight is None:
+                continue
+            # ∂total/∂logits = softmax(logits) - (1 - ε) · one-hot - ε/V, of which only the softmax is a full matrix.
+            probs = log_probs.exp_()
+            real_x = x * real[:, None]
+            target_weight = torch.nn.functional.embedding(target, weight)
+            grad_states[rows] = linear(probs, weight.t(), None) - (1 - smoothing) * target_weight - (smoothing / vocab_size) * weight_sum
+            grad_states[rows] *= real[:, None]
+            grad_weight.addmm_(probs.t(), real_x)
+            grad_weight.index_add_(0, target, real_x, alpha=smoothing - 1)
+            grad_weight -= (smoothing / vocab_size) * real_x.sum(0)
+        if grad_states is not None and grad_weight is not None:
+            ctx.save_for_backward(grad_states, grad_weight)
+        ctx.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad_total: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
+        grad_states, grad_weight = ctx.saved_tensors
+        return grad_states * grad_total, grad_weight * grad_total, None, None, None

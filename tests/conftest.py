@@ -1,0 +1,58 @@
+"""Shared by all tests: reproducible random numbers, and small models whose every parameter matters."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from regard.config import ModelConfig
+from regard.model.transformer import Transformer
+
+VOCAB_SIZE = 23
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> Iterator[None]:
+    torch.manual_seed(1234)
+    yield
+
+
+def tiny_config(**changes: object) -> ModelConfig:
+    config = ModelConfig(
+        src_vocab_size=VOCAB_SIZE,
+        tgt_vocab_size=VOCAB_SIZE,
+        encoder_layers=2,
+        decoder_layers=2,
+        d_model=16,
+        num_heads=4,
+        d_ff=32,
+        dropout=0.0,
+        embedding_dropout=0.0,
+        max_positions=64,
+    )
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+def make_model(dtype: torch.dtype = torch.float64, **changes: object) -> Transformer:
+    """A tiny model in eval mode, all of whose parameters are random: at its first values, attention would be all but
+    uniform and biases and gains would be invisible to any comparison."""
+    model = Transformer(tiny_config(**changes)).to(dtype).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embedding" in name or "positions" in name or name == "output.weight":
+                parameter.normal_(std=0.25)
+            else:
+                parameter.normal_(mean=1.0 if "norm.weight" in name else 0.0, std=0.3)
+    return model
+
+
+@pytest.fixture
+def model() -> Transformer:
+    return make_model()
+
+
+@pytest.fixture
+def ids() -> Callable[[int, int], torch.Tensor]:
+    """Random tokens, none of them padding."""
+    return lambda batch, length: torch.randint(1, VOCAB_SIZE, (batch, length))
