@@ -39,7 +39,7 @@ class AttentionTrace:
 
     queries: Float[Tensor, "B H T K"]
     keys: Float[Tensor, "B H S K"]
-    values: Float[Tensor, "B H S K"]
+    values: Float[Tensor, "B H S Kv"]
     scores: Float[Tensor, "B H T S"]  # scaled, before mask and softmax
     mask: Bool[Tensor, "#B 1 #T S"]
     weights: Float[Tensor, "B H T S"]

@@ -1,0 +1,54 @@
+"""The fused kernel and the formula, where masks are at their worst."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.model.attention import attention, inspected_attention
+
+
+def qkv(device: str = "cpu", dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    shapes = ((2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8))
+    q, k, v = (torch.randn(shape, dtype=dtype, device=device, requires_grad=True) for shape in shapes)
+    return q, k, v
+
+
+@pytest.mark.parametrize("mask_shape", [(2, 1, 1, 6), (2, 1, 4, 6), (1, 1, 4, 6)])
+def test_both_paths_agree_under_any_mask(mask_shape: tuple[int, ...]) -> None:
+    q, k, v = qkv()
+    mask = torch.rand(mask_shape) < 0.7
+    by_formula, seen = inspected_attention(q, k, v, mask=mask)
+    torch.testing.assert_close(attention(q, k, v, mask=mask), by_formula, atol=1e-12, rtol=0)
+    assert (seen.weights[~mask.expand_as(seen.weights)] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("mask_shape", [(2, 1, 1, 6), (2, 1, 4, 6)])
+def test_a_row_that_may_attend_to_nothing_gives_zeros_and_finite_gradients(
+    mask_shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    mask = torch.ones(mask_shape, dtype=torch.bool)
+    mask[0, :, 0] = False
+    for path in (attention, lambda *args, **kwargs: inspected_attention(*args, **kwargs)[0]):
+        q, k, v = qkv(dtype=dtype)
+        output = path(q, k, v, mask=mask)
+        assert (output[0, :, 0] == 0).all()
+        assert output[1].abs().min() > 0
+        output.square().sum().backward()
+        for tensor in (q, k, v):
+            assert tensor.grad is not None and tensor.grad.isfinite().all()
+
+
+def test_the_scale_is_one_over_the_root_of_the_head_size_unless_told_otherwise() -> None:
+    q, k, v = qkv()
+    seen = inspected_attention(q, k, v)[1]
+    torch.testing.assert_close(seen.scores, q @ k.transpose(-1, -2) / 8**0.5)
+    unscaled = inspected_attention(q, k, v, scale=1.0)[1]
+    torch.testing.assert_close(unscaled.scores, seen.scores * 8**0.5)
+
+
+def test_entropy_is_zero_for_one_key_and_its_logarithm_for_equal_ones() -> None:
+    q, k, v = torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 5, 4), torch.randn(1, 1, 5, 4)
+    torch.testing.assert_close(inspected_attention(q, k, v)[1].entropy.squeeze(), torch.tensor(5.0).log())
+    only_one = torch.tensor([True, False, False, False, False])[None, None, None]
+    assert inspected_attention(q, k, v, mask=only_one)[1].entropy.item() == 0.0

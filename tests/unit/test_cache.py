@@ -1,0 +1,132 @@
+"""Step by step with a cache: the same as one pass, whatever is done to the rows in between."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.model.cache import DecoderCache
+from regard.model.transformer import Transformer
+from tests.conftest import VOCAB_SIZE, make_model
+
+Ids = Callable[[int, int], Tensor]
+
+
+def ragged_source(model: Transformer, ids: Ids) -> Tensor:
+    src = ids(3, 9)
+    src[1, 4:] = model.config.pad_id
+    src[2, 7:] = model.config.pad_id
+    return src
+
+
+def one_pass(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(src, tgt).log_softmax(-1)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_every_step_equals_one_pass(ids: Ids, norm: str, positions: str, dtype: torch.dtype, tolerance: float) -> None:
+    model = make_model(dtype, norm=norm, positions=positions)
+    src, tgt = ragged_source(model, ids), ids(3, 8)
+    cache = model.start(src, capacity=8)
+    steps = torch.stack([model.step(tgt[:, t], cache) for t in range(8)], dim=1)
+    torch.testing.assert_close(steps, one_pass(model, src, tgt), atol=tolerance, rtol=0)
+    assert cache.lengths.tolist() == [8, 8, 8]
+
+
+def test_beams_may_be_reordered_repeated_widened_and_narrowed(model: Transformer, ids: Ids) -> None:
+    """Each row keeps its own history as plain lists; after every step the cache must agree with a pass over them."""
+    src = ragged_source(model, ids)
+    cache = model.start(src, capacity=10)
+    histories: list[list[list[int]]] = [[[]] for _ in range(3)]
+    for width in (3, 3, 1, 4, 4, 2):
+        parents = torch.randint(0, cache.width, (3, width))
+        cache.select(parents)
+        histories = [[list(beams[p]) for p in row] for beams, row in zip(histories, parents.tolist(), strict=True)]
+        tokens = ids(3, width)
+        for beams, row in zip(histories, tokens.tolist(), strict=True):
+            for beam, token in zip(beams, row, strict=True):
+                beam.append(token)
+        log_probs = model.step(tokens.flatten(), cache).view(3, width, VOCAB_SIZE)
+        for b in range(3):
+            expected = one_pass(model, src[b : b + 1].expand(width, -1), torch.tensor(histories[b]))[:, -1]
+            torch.testing.assert_close(log_probs[b], expected, atol=1e-12, rtol=0)
+
+
+def test_sentences_may_be_dropped_reordered_and_repeated(model: Transformer, ids: Ids) -> None:
+    src, tgt = ragged_source(model, ids), ids(6, 5)
+    cache = model.start(src, width=2, capacity=5)
+    for t in range(3):
+        model.step(tgt[:, t], cache)
+    cache.select_sentences(torch.tensor([2, 0, 2]))
+    rows = torch.tensor([4, 5, 0, 1, 4, 5])
+    log_probs = model.step(tgt[rows, 3], cache)
+    expected = one_pass(model, src[[2, 2, 0, 0, 2, 2]], tgt[rows, :4])[:, -1]
+    torch.testing.assert_close(log_probs, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("waiting_length", [3, 9, 14])
+def test_a_finished_sentence_makes_room_for_a_waiting_one(model: Transformer, ids: Ids, waiting_length: int) -> None:
+    """Rows of different lengths then live side by side; the source may be shorter or longer than those before it."""
+    src, tgt = ragged_source(model, ids), ids(3, 12)
+    waiting = ids(1, waiting_length)
+    cache = model.start(src, capacity=12)
+    for t in range(4):
+        model.step(tgt[:, t], cache)
+    cache.replace(torch.tensor([1]), model.start(waiting, capacity=2))
+    assert cache.lengths.tolist() == [4, 0, 4]
+    new_tgt = ids(1, 5)
+    for t in range(5):
+        tokens = torch.tensor([tgt[0, 4 + t], new_tgt[0, t], tgt[2, 4 + t]])
+        log_probs = model.step(tokens, cache)
+        torch.testing.assert_close(log_probs[1], one_pass(model, waiting, new_tgt[:, : t + 1])[0, -1], atol=1e-12, rtol=0)
+        for row in (0, 2):
+            expected = one_pass(model, src[row : row + 1], tgt[row : row + 1, : 5 + t])[0, -1]
+            torch.testing.assert_close(log_probs[row], expected, atol=1e-12, rtol=0)
+
+
+def test_replacing_the_longest_rows_shortens_the_extent(model: Transformer, ids: Ids) -> None:
+    cache = model.start(ids(1, 4), capacity=3)
+    for _ in range(3):
+        model.step(torch.tensor([1]), cache)
+    with pytest.raises(AssertionError, match="room for 3 positions"):
+        model.step(torch.tensor([1]), cache)
+    cache.replace(torch.tensor([0]), model.start(ids(1, 4), capacity=3))
+    assert cache.extent == 0
+    model.step(torch.tensor([1]), cache)
+
+
+def test_work_per_step_grows_with_the_length_at_most(model: Transformer, ids: Ids) -> None:
+    """Counted in multiplications, not seconds: a step attends to what came before it and computes nothing of it again."""
+    cache = model.start(ids(2, 5), capacity=64)
+    counts = []
+    for _ in range(64):
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # fused kernels go uncounted
+            model.step(torch.ones(2, dtype=torch.long), cache)
+        counts.append(counter.get_total_flops())
+    increments = {later - earlier for earlier, later in zip(counts, counts[1:], strict=False)}
+    # Two rows, two layers: scores and weighted sum over one more position of 16 dimensions, 2 operations each.
+    assert increments == {2 * 2 * 2 * 16 * 2}
+
+
+def test_the_cache_is_preallocated(model: Transformer, ids: Ids) -> None:
+    cache: DecoderCache = model.start(ids(2, 4), width=3, capacity=7)
+    where = cache.keys.data_ptr()
+    for _ in range(7):
+        model.step(torch.ones(6, dtype=torch.long), cache)
+        cache.select(torch.tensor([[2, 1, 0], [0, 0, 1]]))
+    assert cache.keys.data_ptr() == where
+    assert cache.keys.shape == (2, 6, 4, 7, 4)
+
+
+def test_an_empty_source_gives_finite_log_probabilities(model: Transformer) -> None:
+    """An all-padding row attends to nothing; it must not poison itself or its neighbour."""
+    src = torch.tensor([[0, 0, 0], [3, 4, 5]])
+    cache = model.start(src, capacity=2)
+    assert model.step(torch.tensor([1, 1]), cache).isfinite().all()
+    assert model(src, torch.tensor([[1, 2], [1, 2]])).isfinite().all()

@@ -1,0 +1,146 @@
+"""What a trace shows is what the fast path computed, and an intervention changes what it says and nothing else."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.model.trace import Head, Intervention
+from regard.model.transformer import Transformer
+from tests.conftest import make_model
+
+Ids = Callable[[int, int], Tensor]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_trace_reproduces_the_fast_path(ids: Ids, norm: str) -> None:
+    model = make_model(torch.float32, norm=norm)
+    src, tgt_in = ids(3, 7), ids(3, 5)
+    src[1, 4:] = model.config.pad_id
+    tgt_in[2, 3:] = model.config.pad_id
+    trace = model.trace(src, tgt_in)
+    fast = model.decode(tgt_in, model.encode(src), model.padding_mask(src))
+    torch.testing.assert_close(trace.states, fast, atol=1e-5, rtol=0)
+    torch.testing.assert_close(trace.logits, model(src, tgt_in), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_recorded_weights_alone_give_the_fast_paths_sublayers(ids: Ids, norm: str) -> None:
+    """From weights and values only: merge, project, and meet the fused kernel's sub-layer output."""
+    model = make_model(torch.float32, norm=norm)
+    src, tgt_in = ids(2, 7), ids(2, 5)
+    mask = model.padding_mask(src)
+    trace = model.trace(src, tgt_in)
+
+    def rebuilt(seen, attention) -> Tensor:  # type: ignore[no-untyped-def]
+        heads = seen.weights @ seen.values
+        return attention.output(heads.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+
+    for n, layer in enumerate(model.encoder):
+        x = trace.encoder.residuals[2 * n]
+        x = layer.self_attention_residual.norm(x) if norm == "pre" else x
+        fast = layer.self_attention(x, mask=mask)
+        torch.testing.assert_close(rebuilt(trace.encoder.self_attention[n], layer.self_attention), fast, atol=1e-5, rtol=0)
+    for n, layer in enumerate(model.decoder):
+        x, after_self = trace.decoder.residuals[3 * n], trace.decoder.residuals[3 * n + 1]
+        if norm == "pre":
+            x, after_self = layer.self_attention_residual.norm(x), layer.cross_attention_residual.norm(after_self)
+        fast = layer.self_attention(x, causal=True)
+        torch.testing.assert_close(rebuilt(trace.decoder.self_attention[n], layer.self_attention), fast, atol=1e-5, rtol=0)
+        fast = layer.cross_attention(after_self, layer.cross_attention.project_memory(trace.memory), mask=mask)
+        seen = trace.decoder.cross_attention[n]
+        torch.testing.assert_close(rebuilt(seen, layer.cross_attention), fast, atol=1e-5, rtol=0)
+
+
+def test_a_trace_holds_every_layer_and_head(model: Transformer, ids: Ids) -> None:
+    trace = model.trace(ids(2, 7), ids(2, 5))
+    assert [len(trace.encoder.self_attention), len(trace.encoder.cross_attention)] == [2, 0]
+    assert [len(trace.decoder.self_attention), len(trace.decoder.cross_attention)] == [2, 2]
+    assert [len(trace.encoder.residuals), len(trace.decoder.residuals)] == [1 + 2 * 2, 1 + 2 * 3]
+    cross = trace.decoder.cross_attention[1]
+    assert cross.queries.shape == (2, 4, 5, 4)
+    assert cross.keys.shape == cross.values.shape == (2, 4, 7, 4)
+    assert cross.scores.shape == cross.weights.shape == (2, 4, 5, 7)
+    assert cross.entropy.shape == (2, 4, 5)
+    torch.testing.assert_close(cross.weights, cross.scores.softmax(-1))
+    assert trace.decoder.residual_norms.shape == (7, 2, 5)
+    torch.testing.assert_close(trace.decoder.residual_norms[2, 1, 3], trace.decoder.residuals[2][1, 3].square().sum().sqrt())
+    assert [x.shape for x in trace.decoder.activations] == [(2, 5, 32)] * 2
+
+
+def test_the_model_keeps_nothing_of_a_trace(model: Transformer, ids: Ids) -> None:
+    before = {name: set(vars(module)) for name, module in model.named_modules()}
+    model.trace(ids(2, 7), ids(2, 5), Intervention(score_scale=1.0))
+    assert {name: set(vars(module)) for name, module in model.named_modules()} == before
+
+
+def test_an_intervention_that_changes_nothing_changes_nothing(model: Transformer, ids: Ids) -> None:
+    src, tgt_in = ids(2, 4), ids(2, 3)
+    torch.testing.assert_close(model.trace(src, tgt_in, Intervention()).logits, model(src, tgt_in), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("site", ["encoder", "decoder", "cross"])
+def test_a_head_that_is_off_is_one_whose_share_of_w_o_is_zero(ids: Ids, site: str) -> None:
+    model = make_model()
+    src, tgt_in = ids(2, 5), ids(2, 4)
+    off = Intervention(heads_off=frozenset({Head(site, 1, 2)}))  # type: ignore[arg-type]
+    switched = model.trace(src, tgt_in, off).logits
+    assert not torch.allclose(switched, model(src, tgt_in))
+    layer = (model.encoder if site == "encoder" else model.decoder)[1]
+    attention = layer.cross_attention if site == "cross" else layer.self_attention
+    with torch.no_grad():
+        attention.output.weight[:, 2 * 4 : 3 * 4] = 0.0
+    torch.testing.assert_close(switched, model(src, tgt_in), atol=1e-12, rtol=0)
+
+
+def test_score_scale_replaces_the_root_of_d_k(ids: Ids) -> None:
+    """Another scale is what other queries would give: doubling W_Q doubles every score."""
+    model = make_model()
+    src, tgt_in = ids(2, 5), ids(2, 4)
+    doubled = model.trace(src, tgt_in, Intervention(score_scale=2 / 4**0.5)).logits
+    with torch.no_grad():
+        for layer in [*model.encoder, *model.decoder]:
+            layer.self_attention.query_key_value.weight[:16] *= 2
+            layer.self_attention.query_key_value.bias[:16] *= 2
+        for layer in model.decoder:
+            layer.cross_attention.query.weight *= 2
+            layer.cross_attention.query.bias *= 2
+    torch.testing.assert_close(doubled, model(src, tgt_in), atol=1e-12, rtol=0)
+
+
+def test_without_the_causal_mask_later_words_change_earlier_predictions(model: Transformer, ids: Ids) -> None:
+    src, tgt_in = ids(1, 5), torch.tensor([[1, 5, 6, 7, 8]])
+    other = torch.tensor([[1, 5, 6, 7, 9]])
+    no_mask = Intervention(causal=False)
+    assert torch.equal(model(src, tgt_in)[:, :4], model(src, other)[:, :4])
+    assert not torch.allclose(model.trace(src, tgt_in, no_mask).logits[:, 0], model.trace(src, other, no_mask).logits[:, 0])
+    padded = torch.cat([tgt_in, torch.zeros(1, 3, dtype=torch.long)], dim=1)
+    unpadded = model.trace(src, tgt_in, no_mask).logits
+    torch.testing.assert_close(model.trace(src, padded, no_mask).logits[:, :5], unpadded, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "intervention",
+    [
+        Intervention(heads_off=frozenset({Head("encoder", 0, 1), Head("decoder", 1, 0), Head("cross", 0, 3)})),
+        Intervention(score_scale=1.0),
+        Intervention(positions=False),
+    ],
+)
+def test_steps_obey_an_intervention_as_a_traced_pass_does(
+    model: Transformer, ids: Ids, intervention: Intervention
+) -> None:
+    src, tgt = ids(2, 5), ids(2, 4)
+    cache = model.start(src, capacity=4, intervention=intervention)
+    steps = torch.stack([model.step(tgt[:, t], cache, intervention) for t in range(4)], dim=1)
+    expected = model.trace(src, tgt, intervention).logits.log_softmax(-1)
+    torch.testing.assert_close(steps, expected, atol=1e-12, rtol=0)
+
+
+def test_mistakes_are_told_in_a_sentence(model: Transformer, ids: Ids) -> None:
+    missing = Intervention(heads_off=frozenset({Head("cross", 7, 0)}))
+    with pytest.raises(ValueError, match="no cross head 0 in layer 7: counting from 0, this model has 2 such layers of 4"):
+        model.trace(ids(1, 2), ids(1, 2), missing)
+    with pytest.raises(ValueError, match=r"call model\.eval\(\)"):
+        model.train().trace(ids(1, 2), ids(1, 2))
