@@ -50,13 +50,15 @@ class Speed:
 
 
 def run(settings: BenchSettings, *, json_path: Path | None) -> None:
-    device = _device(settings.device)
     config = ModelConfig.preset(settings.preset, vocab_size=settings.vocab)
+    device = _device(settings.device)
+    if json_path is not None and not json_path.parent.is_dir():
+        raise ValueError(f"there is no folder {json_path.parent} to write {json_path.name} into")
     contestants = _contestants(settings, config, device)
     ceiling = matmul_ceiling(device, getattr(torch, settings.dtype))
     speeds = _interleaved(settings, contestants, device)
     share = step_flops(config, settings.batch, settings.length) / (settings.batch * settings.length) / ceiling
-    _print(settings, config, speeds, ceiling, share)
+    _print(settings, speeds, ceiling, share)
     if json_path is not None:
         report = {
             "settings": asdict(settings),
@@ -187,26 +189,28 @@ def _device(name: str) -> torch.device:
 
 
 def _print(
-    settings: BenchSettings, config: ModelConfig, speeds: list[Speed], ceiling: float, flops_share: float
+    settings: BenchSettings, speeds: list[Speed], ceiling: float, flops_share: float
 ) -> None:
     mode = "compiled" if settings.compile else "eager"
-    table = Table(
-        title=f"preset {settings.preset}, {settings.batch} sentences of {settings.length} tokens, vocabulary "
-        f"{settings.vocab}, {settings.dtype}, {mode}: forward + loss + backward + Adam",
-        title_justify="left",
-    )
-    table.add_column("model")
-    for heading in ("target tokens/s", "slowest–fastest round", "regard is faster by", "of the matmul ceiling"):
-        table.add_column(heading, justify="right")
+    table = Table(title=f"forward + loss + backward + Adam, {settings.dtype}, {mode}", title_justify="left")
+    table.add_column("model", no_wrap=True)
+    for heading in ("tokens/s", "slowest–fastest", "regard is", "of ceiling"):
+        table.add_column(heading, justify="right", no_wrap=True)
     ours, *peers = speeds
     for speed in speeds:
         ratio = "" if speed is ours else f"{ours.median / speed.median:.2f} ×"
         spread = f"{min(speed.rounds):,.0f}–{max(speed.rounds):,.0f}"
         table.add_row(speed.name, f"{speed.median:,.0f}", spread, ratio, f"{speed.median * flops_share:.0%}")
     console = Console()
+    console.print(
+        f"preset {settings.preset}, {settings.batch} sentences of {settings.length} tokens, vocabulary {settings.vocab:,}; "
+        f"{machine(torch.device(settings.device))}"
+    )
     console.print(table)
-    console.print(f"median of {settings.rounds} interleaved rounds of {settings.steps} steps; {machine(_device(settings.device))}")
-    console.print(f"matrix-multiply ceiling {ceiling / 1e9:,.0f} GFLOP/s = {1 / flops_share:,.0f} target tokens/s")
+    console.print(
+        f"Target tokens per second, median of {settings.rounds} interleaved rounds of {settings.steps} steps. "
+        f"The matrix-multiply ceiling of {ceiling / 1e9:,.0f} GFLOP/s would allow {1 / flops_share:,.0f}."
+    )
     if peers:
         fastest = max(peers, key=lambda speed: speed.median)
-        console.print(f"regard trains {ours.median / fastest.median:.2f} times as fast as the faster peer, {fastest.name}")
+        console.print(f"regard trains {ours.median / fastest.median:.2f} times as fast as the faster peer, {fastest.name}.")

@@ -10,10 +10,14 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.model.cache import KeyValue, LayerCache
 from regard.model.layers import Dropout, Linear
 from regard.model.trace import AttentionTrace, Recorder, Site
+
+# Not cuDNN's: it gives a query that may attend to nothing something else than zeros, and plans anew for every shape.
+CUDA_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def attention(
@@ -26,6 +30,9 @@ def attention(
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H T Kv"]:
     """Equation 1, softmax(QKᵀ/√d_k)V, by the fused kernel. A query that may attend to nothing gets zeros."""
+    if q.device.type == "cuda":
+        with sdpa_kernel(CUDA_KERNELS):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
 
 

@@ -1,35 +1,53 @@
-"""How a model starts. One function, one table."""
+"""How a model starts. One function, one table; EXPERIMENTS.md has the comparison it was chosen from."""
 
 import math
 
-from torch import nn
+from torch import Tensor, nn
 
+from regard.config import ModelConfig
 from regard.model.embedding import Embedding, LearnedPositions
 
 
-def initialise(model: nn.Module) -> None:
-    """Gives every parameter its first value, by the kind of module that owns it:
+def initialise(model: nn.Module, config: ModelConfig) -> None:
+    """Gives every parameter its first value, by the kind of module that owns it.
 
-    | parameter                    | value               | why                                                       |
-    |------------------------------|---------------------|-----------------------------------------------------------|
-    | embeddings, output matrix    | N(0, d_model^-½)    | times √d_model: unit variance in, logits of variance 1 out |
-    | learned positions            | N(0, 1/√2)          | as large as sinusoids                                      |
-    | weights of linear maps       | N(0, 0.02)          | sub-layers start as small corrections of the residual:     |
-    |                              |                     | larger ones make all decoder positions alike               |
-    | biases, LayerNorm β          | 0                   |                                                            |
-    | LayerNorm γ                  | 1                   |                                                            |
+    | parameter                        | value              | why                                                         |
+    |----------------------------------|--------------------|-------------------------------------------------------------|
+    | embeddings, output matrix        | N(0, d_model^-½)   | times √d_model: unit variance in; logits of variance 1 out  |
+    | learned positions                | N(0, 2^-½)         | as large as sinusoids                                       |
+    | W_Q, W_K, W_V                    | Glorot             | scores of a moderate size                                   |
+    | W_O, feed-forward, pre-norm      | Glorot             | the stream is normalised before every sub-layer             |
+    | W_O, feed-forward, post-norm     | Glorot · (8N)^-¼   | sub-layers start as corrections of the stream: at full size |
+    |                                  | (decoder (12N)^-¼) | six of them make all positions alike, and nothing is learnt |
+    | biases, LayerNorm β              | 0                  |                                                             |
+    | LayerNorm γ                      | 1                  |                                                             |
+
+    Glorot is N(0, √(2 / (fan_in + fan_out))), of each map by itself where several are stacked in one matrix; the shrinking
+    with the number N of layers is that of DeepNet (Wang et al. 2022).
     """
     for name, parameter in model.named_parameters():
         owner = model.get_submodule(name.rpartition(".")[0])
-        if isinstance(owner, nn.LayerNorm):
-            nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+        elif isinstance(owner, nn.LayerNorm):
+            nn.init.ones_(parameter)
         elif isinstance(owner, nn.Linear):
-            if name.endswith("bias"):
-                nn.init.zeros_(parameter)
-            else:
-                nn.init.normal_(parameter, std=0.02)
+            nn.init.normal_(parameter, std=glorot(name, parameter) * depth_factor(name, config))
         elif isinstance(owner, LearnedPositions):
-            nn.init.normal_(parameter, std=math.sqrt(0.5))
+            nn.init.normal_(parameter, std=2**-0.5)
         else:
             assert isinstance(owner, Embedding), f"no first value for {name}"
-            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+            nn.init.normal_(parameter, std=config.d_model**-0.5)
+
+
+def glorot(name: str, weight: Tensor) -> float:
+    num_stacked = 3 if "query_key_value" in name else 2 if "key_value" in name else 1
+    return math.sqrt(2.0 / (weight.shape[0] // num_stacked + weight.shape[1]))
+
+
+def depth_factor(name: str, config: ModelConfig) -> float:
+    """What shrinks the maps that write to a post-norm residual stream."""
+    if config.norm == "pre" or "query" in name or "key_value" in name:
+        return 1.0
+    is_encoder = name.startswith("encoder.")
+    return float((8 * config.encoder_layers if is_encoder else 12 * config.decoder_layers) ** -0.25)

@@ -51,11 +51,13 @@ def _one_dnn_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 HAS_ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+ONE_DNN_PAYS = 2**22  # multiplications in a product; below, the detour costs more than it gains
 
 
 def linear(x: Float[Tensor, "*rows I"], weight: Float[Tensor, "O I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
     """xWᵀ + b."""
-    if HAS_ONE_DNN and takes_cpu_road(x) and x.dtype == weight.dtype == torch.float32:
+    is_large = x.numel() * len(weight) >= ONE_DNN_PAYS
+    if HAS_ONE_DNN and is_large and takes_cpu_road(x) and x.dtype == weight.dtype == torch.float32:
         product: Tensor = _OneDnnLinear.apply(x, weight, bias)
         return product
     return F.linear(x, weight, bias)

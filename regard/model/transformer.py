@@ -97,7 +97,7 @@ class Transformer(nn.Module):
             if config.shared_embeddings == "none"
             else self.tgt_embedding
         )
-        initialise(self)
+        initialise(self, config)
 
     @property
     def output_weight(self) -> Float[Tensor, "V D"]:

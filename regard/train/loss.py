@@ -7,12 +7,14 @@ the gradient taken on the way: the whole is never held, and each part is read wh
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.model.layers import linear
 
-CHUNK_ELEMENTS = 2**22  # logits made at a time: 16 MiB in float32
+# Logits made at a time: few enough for a CPU's cache (16 MiB in float32), enough to fill a GPU.
+CPU_CHUNK, GPU_CHUNK = 2**22, 2**27
 
 
 class Loss(NamedTuple):
@@ -49,36 +51,40 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         smoothing: float,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         vocab_size = len(weight)
+        precise = torch.promote_types(states.dtype, torch.float32)  # sums and softmax of bf16 states are float32's
         is_real = targets != pad_id
         wants_grad = any(ctx.needs_input_grad[:2])
         # Σ_v logits_v = x · Σ_v W_v: what smoothing needs of the other words costs one vector, not a pass over the logits.
-        weight_sum = weight.sum(0)
-        total = states.new_zeros(())
-        nll = states.new_zeros(())
+        weight_sum = weight.sum(0, dtype=precise)
+        total, nll = states.new_zeros((2,), dtype=precise).unbind()
         grad_states = torch.empty_like(states) if wants_grad else None
-        grad_weight = torch.zeros_like(weight) if wants_grad else None
-        for start in range(0, len(targets), max(1, CHUNK_ELEMENTS // vocab_size)):
-            rows = slice(start, start + max(1, CHUNK_ELEMENTS // vocab_size))
+        grad_weight = torch.zeros_like(weight, dtype=precise) if wants_grad else None
+        chunk = max(1, (CPU_CHUNK if states.device.type == "cpu" else GPU_CHUNK) // vocab_size)
+        for start in range(0, len(targets), chunk):
+            rows = slice(start, start + chunk)
             x, target, real = states[rows], targets[rows], is_real[rows]
-            logits = linear(x, weight, None)  # (R, V), for this chunk's R
+            logits = linear(x, weight, None).to(precise)  # (R, V), for this chunk's R
             target_logit = logits.gather(1, target[:, None])[:, 0]
             log_probs = logits.log_softmax(-1)
             target_log_prob = log_probs.gather(1, target[:, None])[:, 0]
             log_z = target_logit - target_log_prob
-            mean_log_prob = (x @ weight_sum) / vocab_size - log_z
+            mean_log_prob = (x.to(precise) @ weight_sum) / vocab_size - log_z
             nll -= (target_log_prob * real).sum()
             total -= (((1 - smoothing) * target_log_prob + smoothing * mean_log_prob) * real).sum()
             if grad_states is None or grad_weight is None:
                 continue
             # ∂total/∂logits = softmax(logits) - (1 - ε) · one-hot - ε/V, of which only the softmax is a full matrix.
-            probs = log_probs.exp_()
+            probs = log_probs.exp_().to(states.dtype)
             real_x = x * real[:, None]
-            target_weight = torch.nn.functional.embedding(target, weight)
-            grad_states[rows] = linear(probs, weight.t(), None) - (1 - smoothing) * target_weight - (smoothing / vocab_size) * weight_sum
-            grad_states[rows] *= real[:, None]
-            grad_weight.addmm_(probs.t(), real_x)
-            grad_weight.index_add_(0, target, real_x, alpha=smoothing - 1)
-            grad_weight -= (smoothing / vocab_size) * real_x.sum(0)
+            expected_weight = linear(probs, weight.t(), None)
+            wanted_weight = (1 - smoothing) * F.embedding(target, weight) + (smoothing / vocab_size) * weight_sum
+            grad_states[rows] = (expected_weight - wanted_weight) * real[:, None]
+            if grad_weight.dtype == states.dtype:
+                grad_weight.addmm_(probs.t(), real_x)
+            else:
+                grad_weight += probs.t() @ real_x
+            grad_weight.index_add_(0, target, real_x.to(precise), alpha=smoothing - 1)
+            grad_weight -= (smoothing / vocab_size) * real_x.sum(0, dtype=precise)
         if grad_states is not None and grad_weight is not None:
             ctx.save_for_backward(grad_states, grad_weight)
         ctx.mark_non_differentiable(nll)
@@ -88,4 +94,5 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad_total: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_states, grad_weight = ctx.saved_tensors
-        return grad_states * grad_total, grad_weight * grad_total, None, None, None
+        scaled_states = grad_states * grad_total.to(grad_states.dtype)
+        return scaled_states, (grad_weight * grad_total).to(grad_states.dtype), None, None, None

@@ -4,11 +4,20 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.model.layers import HAS_ONE_DNN, Dropout, Linear, kept
+from regard.model import layers
+from regard.model.layers import Dropout, Linear, kept
 from regard.model.transformer import Transformer
 from tests.conftest import make_model, tiny_config
 
 
+@pytest.fixture
+def _one_dnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fast kernel for these small tensors, too."""
+    assert layers.HAS_ONE_DNN == torch.backends.mkldnn.is_available()
+    monkeypatch.setattr(layers, "ONE_DNN_PAYS", 0)
+
+
+@pytest.mark.usefixtures("_one_dnn")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(5, 24), (2, 7, 24), (1, 1, 24)])
 def test_linear_and_its_gradients_are_torchs(shape: tuple[int, ...], bias: bool) -> None:
@@ -28,6 +37,7 @@ def test_linear_and_its_gradients_are_torchs(shape: tuple[int, ...], bias: bool)
         torch.testing.assert_close(grad.double(), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("_one_dnn")
 def test_linear_takes_inputs_that_are_not_contiguous() -> None:
     ours = Linear(24, 40)
     x = torch.randn(6, 24, 3).transpose(1, 2).requires_grad_()
@@ -38,8 +48,17 @@ def test_linear_takes_inputs_that_are_not_contiguous() -> None:
     torch.testing.assert_close(x.grad, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_the_fast_kernel_is_the_one_tested_here() -> None:
-    assert HAS_ONE_DNN == torch.backends.mkldnn.is_available()
+@pytest.mark.usefixtures("_one_dnn")
+def test_a_whole_model_on_the_fast_kernel_agrees_with_float64() -> None:
+    model = make_model(torch.float32)
+    src, tgt_in = torch.randint(1, 23, (3, 6)), torch.randint(1, 23, (3, 5))
+    in_float64 = make_like(model)
+    torch.testing.assert_close(model(src, tgt_in).double(), in_float64(src, tgt_in), atol=1e-4, rtol=0)
+    (model(src, tgt_in).square().mean()).backward()
+    (in_float64(src, tgt_in).square().mean()).backward()
+    for (name, ours), theirs in zip(model.named_parameters(), in_float64.parameters(), strict=True):
+        assert ours.grad is not None and theirs.grad is not None
+        torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-4, rtol=1e-3, msg=lambda text, n=name: f"{n}: {text}")
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
@@ -81,7 +100,7 @@ def test_each_dropout_acts_in_training_only(place: str) -> None:
 
 
 def make_like(model: Transformer) -> Transformer:
-    """The same weights without any dropout."""
+    """The same weights in float64, without any dropout."""
     plain = Transformer(tiny_config()).double().eval()
     plain.load_state_dict(model.state_dict())
     return plain

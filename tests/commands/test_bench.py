@@ -1,0 +1,54 @@
+"""Real command lines, in processes of their own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "regard", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_version_and_help_answer_without_torch() -> None:
+    assert run("--version").stdout == f"regard {regard.__version__}\n"
+    script = "import sys\nfrom regard.cli import app\ntry:\n    app(['bench', 'model', '--help'])\nexcept SystemExit: pass\n"
+    result = subprocess.run(
+        [sys.executable, "-c", script + "print('torch' in sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert "Example: regard bench model" in result.stdout
+    assert result.stdout.endswith("False\n")
+
+
+def test_bench_model_prints_a_table_and_writes_the_numbers(tmp_path: Path) -> None:
+    report = tmp_path / "bench.json"
+    sizes = "--preset tiny --batch 4 --length 5 --vocab 50 --rounds 3 --steps 1".split()
+    result = run("bench", "model", *sizes, "--json", str(report))
+    assert result.returncode == 0, result.stderr
+    for words in ("torch.nn.Transformer", "Hugging Face Marian", "matrix-multiply ceiling", "regard trains"):
+        assert words in result.stdout
+    numbers = json.loads(report.read_text())
+    assert numbers["settings"]["batch"] == 4
+    assert {name: len(rounds) for name, rounds in numbers["tokens_per_second"].items()} == {
+        "regard": 3,
+        "torch.nn.Transformer": 3,
+        "Hugging Face Marian": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--preset", "huge"], "regard: there is no preset 'huge'; choose one of tiny, small, base, big\n"),
+        (["--device", "abacus"], "regard: the device 'abacus' is not to be had here; try --device cpu\n"),
+        (["--json", "/no/such/folder/x.json"], "regard: there is no folder /no/such/folder to write x.json into\n"),
+    ],
+)
+def test_mistakes_get_one_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
+    result = run("bench", "model", "--preset", "tiny", "--vocab", "50", "--rounds", "1", "--steps", "1", *arguments)
+    assert (result.returncode, result.stderr) == (2, sentence)

@@ -1,0 +1,95 @@
+"""`torch.compile` takes the whole model as one graph.
+
+In processes of their own: the shape-checking hook of this one would be compiled, too.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+PREAMBLE = """
+import torch
+from tests.conftest import make_model
+torch.manual_seed(0)
+model = make_model(torch.float32, norm=NORM)
+src, tgt_in = torch.randint(1, 23, (3, 6)), torch.randint(1, 23, (3, 5))
+src[1, 3:] = 0
+def close(a, b): torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+"""
+
+FORWARD_AND_GRADIENTS = """
+compiled = torch.compile(model, fullgraph=True, dynamic=DYNAMIC, backend=BACKEND)
+close(compiled(src, tgt_in), model(src, tgt_in))
+compiled(src, tgt_in).square().mean().backward()
+ours = {name: p.grad.clone() for name, p in model.named_parameters()}
+model.zero_grad()
+model(src, tgt_in).square().mean().backward()
+for name, p in model.named_parameters():
+    close(ours[name], p.grad)
+close(compiled(src[:, :4], tgt_in[:, :2]), model(src[:, :4], tgt_in[:, :2]))
+"""
+
+LONGER_THAN_THE_TABLE = """
+long = torch.randint(1, 23, (1, 600))
+compiled = torch.compile(model, fullgraph=True, backend=BACKEND)
+once = compiled(long, tgt_in[:1])
+close(once, model(long, tgt_in[:1]))
+close(compiled(long, tgt_in[:1]), once)
+"""
+
+TRAINING_STEP = """
+from regard.train.loss import smoothed_cross_entropy
+from tests.conftest import make_model
+model = make_model(torch.float32, norm=NORM, dropout=0.1, embedding_dropout=0.1).train()
+def loss():
+    states = model.decode(tgt_in, model.encode(src), model.padding_mask(src))
+    return smoothed_cross_entropy(states, model.output_weight, tgt_in, pad_id=0, smoothing=0.1).total
+compiled = torch.compile(loss, fullgraph=True, backend=BACKEND)
+value = compiled()
+value.backward()
+assert value.isfinite()
+assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+"""
+
+STEPS = """
+cache, again = (model.start(src, capacity=5, width=2) for _ in range(2))
+step = torch.compile(model.step, fullgraph=True, dynamic=True, backend=BACKEND)
+for t in range(5):
+    ids = torch.randint(1, 23, (6,))
+    close(step(ids, cache), model.step(ids, again))
+"""
+
+
+def run(code: str, *, norm: str, backend: str, dynamic: bool = False) -> None:
+    settings = f"NORM, BACKEND, DYNAMIC = {norm!r}, {backend!r}, {dynamic!r}\n"
+    result = subprocess.run(
+        [sys.executable, "-c", settings + PREAMBLE + code], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+
+
+@pytest.mark.parametrize(
+    ("code", "norm"),
+    [
+        (FORWARD_AND_GRADIENTS, "post"),
+        pytest.param(FORWARD_AND_GRADIENTS, "pre", marks=pytest.mark.slow),
+        (LONGER_THAN_THE_TABLE, "pre"),
+        (TRAINING_STEP, "pre"),
+        (STEPS, "post"),
+    ],
+    ids=["post", "pre", "longer than the table", "training step", "incremental steps"],
+)
+def test_one_graph_without_breaks(code: str, norm: str) -> None:
+    """`aot_eager` captures and differentiates as the real compiler does, and skips only the code generation."""
+    run(code, norm=norm, backend="aot_eager", dynamic=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [FORWARD_AND_GRADIENTS, TRAINING_STEP, STEPS], ids=["forward", "training", "steps"])
+def test_compiled_code_computes_the_same(code: str) -> None:
+    if shutil.which("g++") is None and "CI" not in os.environ:
+        pytest.skip("torch.compile on a CPU needs g++")
+    run(code, norm="post", backend="inductor")

@@ -1,0 +1,83 @@
+"""The same model on every device that is here, in every precision it supports."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.model.attention import attention, inspected_attention
+from regard.train.loss import smoothed_cross_entropy
+from tests.conftest import make_model
+
+Ids = Callable[[int, int], Tensor]
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")),
+    pytest.param("mps", marks=pytest.mark.skipif(not torch.backends.mps.is_available(), reason="no MPS device here")),
+]
+# Against float64 on the CPU. Logits are of order 1.
+PRECISIONS = [(torch.float64, 1e-10), (torch.float32, 1e-4), (torch.bfloat16, 0.3)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("dtype", "tolerance"), PRECISIONS)
+def test_every_precision_agrees_with_float64(ids: Ids, device: str, dtype: torch.dtype, tolerance: float) -> None:
+    if device == "mps" and dtype == torch.float64:
+        pytest.skip("MPS has no float64")
+    reference = make_model()
+    model = make_model().to(device, dtype)
+    model.load_state_dict(reference.state_dict())
+    src, tgt = ids(3, 6), ids(3, 5)
+    src[1, 2:] = model.config.pad_id
+    expected = reference(src, tgt)
+    logits = model(src.to(device), tgt.to(device))
+    assert logits.dtype == dtype
+    torch.testing.assert_close(logits.double().cpu(), expected, atol=tolerance, rtol=0)
+    traced = model.trace(src.to(device), tgt.to(device)).logits
+    torch.testing.assert_close(traced.double().cpu(), expected, atol=tolerance, rtol=0)
+    cache = model.start(src.to(device), capacity=5, width=1)
+    for t in range(5):
+        log_probs = model.step(tgt[:, t].to(device), cache)
+        torch.testing.assert_close(log_probs.double().cpu(), expected[:, t].log_softmax(-1), atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_are_finite_beside_an_empty_sentence(ids: Ids, device: str, dtype: torch.dtype) -> None:
+    model = make_model(dropout=0.1, embedding_dropout=0.1).to(device, dtype).train()
+    src, tgt = ids(3, 6).to(device), ids(3, 5).to(device)
+    src[1] = model.config.pad_id
+    states = model.decode(tgt, model.encode(src), model.padding_mask(src))
+    loss = smoothed_cross_entropy(states, model.output_weight, tgt, pad_id=0, smoothing=0.1)
+    loss.total.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("mask_shape", [(2, 1, 1, 8), (2, 1, 8, 8)])
+def test_cuda_kernels_give_zeros_where_nothing_may_be_attended_to(
+    dtype: torch.dtype, mask_shape: tuple[int, ...]
+) -> None:
+    q, k, v = (torch.randn(2, 3, 8, 16, dtype=dtype, device="cuda", requires_grad=True) for _ in range(3))
+    mask = torch.ones(mask_shape, dtype=torch.bool, device="cuda")
+    mask[0, :, 0] = False
+    output = attention(q, k, v, mask=mask)
+    output.square().sum().backward()
+    assert (output[0, :, 0] == 0).all()
+    expected = inspected_attention(q.double(), k.double(), v.double(), mask=mask)[0]
+    torch.testing.assert_close(output.double(), expected, atol=3e-2 if dtype == torch.bfloat16 else 1e-5, rtol=0)
+    for tensor in (q, k, v):
+        assert tensor.grad is not None and tensor.grad.isfinite().all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_one_graph_on_cuda(ids: Ids) -> None:
+    model = make_model(torch.float32).cuda()
+    src, tgt_in = ids(3, 6).cuda(), ids(3, 5).cuda()
+    compiled = torch.compile(model, fullgraph=True)
+    torch.testing.assert_close(compiled(src, tgt_in), model(src, tgt_in), atol=1e-4, rtol=0)
+    compiled(src, tgt_in).square().mean().backward()

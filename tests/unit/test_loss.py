@@ -1,0 +1,86 @@
+"""The chunked loss against torch's own, values and gradients, chunk by chunk."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.train import loss as loss_module
+from regard.train.loss import Loss, smoothed_cross_entropy
+
+
+def inputs(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    states = torch.randn(3, 5, 8, dtype=dtype, requires_grad=True)
+    weight = torch.randn(13, 8, dtype=dtype, requires_grad=True)
+    targets = torch.randint(1, 13, (3, 5))
+    targets[1, 3:] = 0
+    targets[2, 1:] = 0
+    return states, weight, targets
+
+
+def by_torch(states: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    logits = (states @ weight.T).flatten(0, 1)
+    return F.cross_entropy(logits, targets.flatten(), ignore_index=0, label_smoothing=smoothing, reduction="sum")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows_in_a_chunk", [1, 4, 100])
+def test_values_and_gradients_are_torchs(monkeypatch: pytest.MonkeyPatch, smoothing: float, rows_in_a_chunk: int) -> None:
+    monkeypatch.setattr(loss_module, "CPU_CHUNK", 13 * rows_in_a_chunk)
+    states, weight, targets = inputs()
+    ours = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=smoothing)
+    expected = by_torch(states, weight, targets, smoothing)
+    torch.testing.assert_close(ours.total, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(ours.nll, by_torch(states, weight, targets, 0.0), atol=1e-12, rtol=0)
+    assert ours.num_tokens.item() == 9
+    gradients = torch.autograd.grad(ours.total / 7, (states, weight))
+    for gradient, its_oracle in zip(gradients, torch.autograd.grad(expected / 7, (states, weight)), strict=True):
+        torch.testing.assert_close(gradient, its_oracle, atol=1e-12, rtol=0)
+
+
+def test_by_hand() -> None:
+    """Two words with logits 0 and log 3: P = (1/4, 3/4)."""
+    states = torch.ones(1, 1, 1, dtype=torch.float64)
+    weight = torch.tensor([[0.0], [3.0]], dtype=torch.float64).clamp(min=1).log()
+    targets = torch.tensor([[1]])
+    plain = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.0)
+    assert plain.total.item() == pytest.approx(-torch.tensor(0.75).log().item(), abs=1e-7)
+    smoothed = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.2)
+    expected = -(0.9 * torch.tensor(0.75).log() + 0.1 * torch.tensor(0.25).log())
+    assert smoothed.total.item() == pytest.approx(expected.item(), abs=1e-7)
+
+
+def test_only_padding_is_no_loss_and_no_gradient() -> None:
+    states, weight, targets = inputs()
+    nothing: Loss = smoothed_cross_entropy(states, weight, targets * 0, pad_id=0, smoothing=0.1)
+    nothing.total.backward()
+    assert nothing.total.item() == nothing.nll.item() == nothing.num_tokens.item() == 0
+    assert states.grad is not None and (states.grad == 0).all()
+    assert weight.grad is not None and (weight.grad == 0).all()
+
+
+def test_extreme_logits_stay_finite() -> None:
+    states, weight, targets = inputs(torch.float32)
+    loss = smoothed_cross_entropy(states * 1e4, weight, targets, pad_id=0, smoothing=0.1)
+    loss.total.backward()
+    assert loss.total.isfinite() and loss.nll.isfinite()
+    assert states.grad is not None and states.grad.isfinite().all()
+    expected = by_torch(states * 1e4, weight, targets, 0.1)
+    torch.testing.assert_close(loss.total, expected, rtol=1e-3, atol=0)
+
+
+def test_without_gradients_none_are_computed() -> None:
+    states, weight, targets = inputs()
+    with torch.no_grad():
+        loss = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1)
+    torch.testing.assert_close(loss.total, by_torch(states, weight, targets, 0.1))
+    assert not loss.total.requires_grad
+
+
+def test_bfloat16_states_are_summed_in_float32() -> None:
+    states, weight = torch.randn(64, 8, 8).bfloat16(), torch.randn(13, 8).bfloat16()
+    targets = torch.randint(1, 13, (64, 8))
+    loss = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1)
+    assert loss.total.dtype == loss.nll.dtype == torch.float32
+    expected = by_torch(states.double(), weight.double(), targets, 0.1)
+    torch.testing.assert_close(loss.total.double(), expected, rtol=1e-3, atol=0)
