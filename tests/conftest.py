@@ -1,7 +1,8 @@
 """Shared by all tests: reproducible random numbers, and small models whose every parameter matters."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +14,11 @@ VOCAB_SIZE = 23
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> Iterator[None]:
+def _seed() -> None:
     torch.manual_seed(1234)
-    yield
 
 
-def tiny_config(**changes: object) -> ModelConfig:
+def tiny_config(**changes: Any) -> ModelConfig:
     config = ModelConfig(
         src_vocab_size=VOCAB_SIZE,
         tgt_vocab_size=VOCAB_SIZE,
@@ -31,10 +31,10 @@ def tiny_config(**changes: object) -> ModelConfig:
         embedding_dropout=0.0,
         max_positions=64,
     )
-    return replace(config, **changes)  # type: ignore[arg-type]
+    return replace(config, **changes)
 
 
-def make_model(dtype: torch.dtype = torch.float64, **changes: object) -> Transformer:
+def make_model(dtype: torch.dtype = torch.float64, **changes: Any) -> Transformer:
     """A tiny model in eval mode, all of whose parameters are random: at its first values, attention would be all but
     uniform and biases and gains would be invisible to any comparison."""
     model = Transformer(tiny_config(**changes)).to(dtype).eval()

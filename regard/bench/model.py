@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.bench.peers import Step, marian_step, torch_transformer_step
 from regard.config import ModelConfig
@@ -69,9 +70,7 @@ def run(settings: BenchSettings, *, json_path: Path | None) -> None:
         json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
 
-def our_step(
-    config: ModelConfig, src: Tensor, tgt_in: Tensor, tgt_out: Tensor, dtype: torch.dtype, compiled: bool
-) -> Step:
+def our_step(config: ModelConfig, src: Tensor, tgt_in: Tensor, tgt_out: Tensor, dtype: torch.dtype, compiled: bool) -> Step:
     model = Transformer(config).to(src.device, dtype).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
@@ -82,9 +81,7 @@ def our_step(
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        loss = smoothed_cross_entropy(
-            states(), model.output_weight, tgt_out, pad_id=config.pad_id, smoothing=SMOOTHING
-        )
+        loss = smoothed_cross_entropy(states(), model.output_weight, tgt_out, pad_id=config.pad_id, smoothing=SMOOTHING)
         (loss.total / loss.num_tokens).backward()
         optimizer.step()
 
@@ -115,9 +112,7 @@ def _contestants(settings: BenchSettings, config: ModelConfig, device: torch.dev
     return contestants
 
 
-def _interleaved(
-    settings: BenchSettings, contestants: dict[str, Step], device: torch.device
-) -> list[Speed]:
+def _interleaved(settings: BenchSettings, contestants: dict[str, Step], device: torch.device) -> list[Speed]:
     """Round by round, each contestant in turn: whatever else the machine does meets all of them alike."""
     num_tokens = settings.steps * settings.batch * settings.length
     rounds: dict[str, list[float]] = {name: [] for name in contestants}
@@ -127,17 +122,18 @@ def _interleaved(
             for name, step in contestants.items():
                 label = "warming up" if turn == 0 else f"round {turn} of {settings.rounds}"
                 progress.update(task, description=f"{label}: {name}")
-                seconds = _seconds(lambda step=step: [step() for _ in range(settings.steps)], device)  # type: ignore[misc]
+                seconds = _seconds(step, device, times=settings.steps)
                 if turn > 0:
                     rounds[name].append(num_tokens / seconds)
                 progress.advance(task)
     return [Speed(name, tuple(numbers)) for name, numbers in rounds.items()]
 
 
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
+def _seconds(work: Callable[[], object], device: torch.device, times: int = 1) -> float:
     _synchronize(device)
     start = time.perf_counter()
-    work()
+    for _ in range(times):
+        work()
     _synchronize(device)
     return time.perf_counter() - start
 
@@ -154,7 +150,7 @@ def matmul_ceiling(device: torch.device, dtype: torch.dtype) -> float:
     best = 0.0
     for size in (512, 1024, 2048) if device.type == "cpu" else (4096, 8192):
         x = torch.randn(size, size, device=device).to(dtype)
-        for product in (lambda x=x: x @ x, lambda x=x: linear(x, x, None)):  # type: ignore[misc]
+        for product in (partial(torch.mm, x, x), partial(linear, x, x, None)):
             product()
             seconds = min(_seconds(product, device) for _ in range(10))
             best = max(best, 2 * size**3 / seconds)
@@ -188,9 +184,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _print(
-    settings: BenchSettings, speeds: list[Speed], ceiling: float, flops_share: float
-) -> None:
+def _print(settings: BenchSettings, speeds: list[Speed], ceiling: float, flops_share: float) -> None:
     mode = "compiled" if settings.compile else "eager"
     table = Table(title=f"forward + loss + backward + Adam, {settings.dtype}, {mode}", title_justify="left")
     table.add_column("model", no_wrap=True)

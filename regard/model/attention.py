@@ -64,7 +64,8 @@ def causal_mask(num_queries: int, num_keys: int, *, device: torch.device | None 
 
 
 def split_heads(x: Float[Tensor, "B T HK"], num_heads: int) -> Float[Tensor, "B H T K"]:
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    heads: Tensor = x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    return heads
 
 
 def merge_heads(x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T HK"]:
@@ -96,14 +97,15 @@ class MultiHeadAttention(nn.Module):
         k, v = key_value
         if recorder is None:
             dropout = self.dropout.p if self.training else 0.0
-            return self.output(merge_heads(attention(q, k, v, mask=mask, causal=causal, dropout=dropout)))
-        heads, seen = inspected_attention(
-            q, k, v, mask=mask, causal=causal, scale=recorder.intervention.score_scale
-        )  # (B, H, T, K)
-        recorder.add_attention(self.site, seen)
-        if heads_off := recorder.heads_off(self.site, self.layer):
-            heads = heads.index_fill(1, torch.tensor(heads_off, device=heads.device), 0.0)
-        return self.output(merge_heads(heads))
+            heads = attention(q, k, v, mask=mask, causal=causal, dropout=dropout)  # (B, H, T, K)
+        else:
+            scale = recorder.intervention.score_scale
+            heads, seen = inspected_attention(q, k, v, mask=mask, causal=causal, scale=scale)
+            recorder.add_attention(self.site, seen)
+            if heads_off := recorder.heads_off(self.site, self.layer):
+                heads = heads.index_fill(1, torch.tensor(heads_off, device=heads.device), 0.0)
+        output: Tensor = self.output(merge_heads(heads))
+        return output
 
 
 class SelfAttention(MultiHeadAttention):

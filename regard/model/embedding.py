@@ -47,7 +47,7 @@ class SinusoidalPositions(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SinusoidalPositions":
         """After a change of dtype, the table is rounded anew from float64: casting it would keep the old rounding."""
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.table = sinusoids(self.table.shape[0], self.d_model).to(self.table)
         return self
 

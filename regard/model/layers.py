@@ -33,7 +33,7 @@ class _OneDnnLinear(torch.autograd.Function):
         return _one_dnn_product(x, weight, bias)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         rows = grad.reshape(-1, grad.shape[-1])
@@ -58,7 +58,7 @@ def linear(x: Float[Tensor, "*rows I"], weight: Float[Tensor, "O I"], bias: Tens
     """xWᵀ + b."""
     is_large = x.numel() * len(weight) >= ONE_DNN_PAYS
     if HAS_ONE_DNN and is_large and takes_cpu_road(x) and x.dtype == weight.dtype == torch.float32:
-        product: Tensor = _OneDnnLinear.apply(x, weight, bias)
+        product: Tensor = _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return product
     return F.linear(x, weight, bias)
 
@@ -124,4 +124,5 @@ class FeedForward(nn.Module):
         hidden = self.activation(self.inner(x))  # (B, T, F)
         if recorder is not None:
             recorder.add_activation(self.stack, hidden)
-        return self.outer(self.dropout(hidden))
+        output: Tensor = self.outer(self.dropout(hidden))
+        return output

@@ -47,7 +47,8 @@ class AttentionTrace:
     @property
     def entropy(self) -> Float[Tensor, "B H T"]:
         """In nats: 0 where one key gets everything, log(number of keys) where all get the same."""
-        return torch.special.entr(self.weights).sum(-1)
+        entropy: Tensor = torch.special.entr(self.weights).sum(-1)
+        return entropy
 
 
 @dataclass(frozen=True)

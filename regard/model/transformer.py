@@ -1,5 +1,8 @@
 """Figure 1: the Transformer, for whole sequences in one pass and for one step at a time."""
 
+from collections.abc import Sequence
+from typing import cast
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -26,10 +29,9 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "B S D"], *, mask: Bool[Tensor, "B 1 1 S"], recorder: Recorder | None = None
     ) -> Float[Tensor, "B S D"]:
-        x = self.self_attention_residual(
-            x, lambda y: self.self_attention(y, mask=mask, recorder=recorder), recorder
-        )
-        return self.feed_forward_residual(x, lambda y: self.feed_forward(y, recorder), recorder)
+        x = self.self_attention_residual(x, lambda y: self.self_attention(y, mask=mask, recorder=recorder), recorder)
+        x = self.feed_forward_residual(x, lambda y: self.feed_forward(y, recorder), recorder)
+        return x
 
 
 class DecoderLayer(nn.Module):
@@ -65,7 +67,8 @@ class DecoderLayer(nn.Module):
         x = self.cross_attention_residual(
             x, lambda y: self.cross_attention(y, memory, mask=memory_mask, recorder=recorder), recorder
         )
-        return self.feed_forward_residual(x, lambda y: self.feed_forward(y, recorder), recorder)
+        x = self.feed_forward_residual(x, lambda y: self.feed_forward(y, recorder), recorder)
+        return x
 
 
 class Transformer(nn.Module):
@@ -80,22 +83,23 @@ class Transformer(nn.Module):
         self.config = config
         self.src_embedding = Embedding(config.src_vocab_size, config.d_model)
         self.tgt_embedding = (
-            self.src_embedding
-            if config.shared_embeddings == "all"
-            else Embedding(config.tgt_vocab_size, config.d_model)
+            self.src_embedding if config.shared_embeddings == "all" else Embedding(config.tgt_vocab_size, config.d_model)
         )
         self.src_positions = _positions(config)
         self.tgt_positions = self.src_positions if config.positions == "sinusoidal" else _positions(config)
         self.embedding_dropout = Dropout(config.embedding_dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.decoder_layers))
+        # Typed as what they hold, which nn.ModuleList cannot say.
+        self.encoder = cast(
+            "Sequence[EncoderLayer]", nn.ModuleList(EncoderLayer(config, n) for n in range(config.encoder_layers))
+        )
+        self.decoder = cast(
+            "Sequence[DecoderLayer]", nn.ModuleList(DecoderLayer(config, n) for n in range(config.decoder_layers))
+        )
         # Pre-norm leaves the residual stream un-normalised, so each stack ends with a LayerNorm of its own.
         self.encoder_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
         self.output = (
-            Embedding(config.tgt_vocab_size, config.d_model)
-            if config.shared_embeddings == "none"
-            else self.tgt_embedding
+            Embedding(config.tgt_vocab_size, config.d_model) if config.shared_embeddings == "none" else self.tgt_embedding
         )
         initialise(self, config)
 
@@ -185,9 +189,7 @@ class Transformer(nn.Module):
         return logits.float().log_softmax(-1) if logits.dtype == torch.bfloat16 else logits.log_softmax(-1)
 
     @torch.no_grad()
-    def trace(
-        self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"], intervention: Intervention | None = None
-    ) -> Trace:
+    def trace(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"], intervention: Intervention | None = None) -> Trace:
         """One pass with everything it computed, changed by `intervention` where one is given."""
         if self.training:
             raise ValueError("a trace shows the model without dropout; call model.eval() before model.trace(...)")
@@ -203,9 +205,7 @@ class Transformer(nn.Module):
             logits=self.project(states),
         )
 
-    def _embed_sequence(
-        self, ids: Int[Tensor, "B T"], stack: Stack, recorder: Recorder | None
-    ) -> Float[Tensor, "B T D"]:
+    def _embed_sequence(self, ids: Int[Tensor, "B T"], stack: Stack, recorder: Recorder | None) -> Float[Tensor, "B T D"]:
         positions = torch.arange(ids.shape[1], device=ids.device)[None]
         return self._embed(ids, positions, ids.shape[1], stack, recorder)
 
@@ -242,9 +242,7 @@ class Transformer(nn.Module):
 
 
 def _self_attention(config: ModelConfig, stack: Stack, layer: int) -> SelfAttention:
-    return SelfAttention(
-        config.d_model, config.num_heads, dropout=config.attention_dropout, site=stack, layer=layer
-    )
+    return SelfAttention(config.d_model, config.num_heads, dropout=config.attention_dropout, site=stack, layer=layer)
 
 
 def _feed_forward(config: ModelConfig, stack: Stack) -> FeedForward:

@@ -34,9 +34,8 @@ def smoothed_cross_entropy(
     smoothing: float,
 ) -> Loss:
     """Cross-entropy with (1 - ε) · one-hot + ε/V as the target distribution; padding does not count."""
-    total, nll = _ChunkedCrossEntropy.apply(
-        states.flatten(0, 1), output_weight, targets.flatten(), pad_id, smoothing
-    )
+    rows, row_targets = states.flatten(0, 1), targets.flatten()
+    total, nll = _ChunkedCrossEntropy.apply(rows, output_weight, row_targets, pad_id, smoothing)  # type: ignore[no-untyped-call]
     return Loss(total, nll, (targets != pad_id).sum())
 
 
@@ -91,7 +90,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return total, nll
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_total: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_states, grad_weight = ctx.saved_tensors
         scaled_states = grad_states * grad_total.to(grad_states.dtype)

@@ -27,7 +27,7 @@ def test_version_and_help_answer_without_torch() -> None:
 
 def test_bench_model_prints_a_table_and_writes_the_numbers(tmp_path: Path) -> None:
     report = tmp_path / "bench.json"
-    sizes = "--preset tiny --batch 4 --length 5 --vocab 50 --rounds 3 --steps 1".split()
+    sizes = ["--preset", "tiny", "--batch", "4", "--length", "5", "--vocab", "50", "--rounds", "3", "--steps", "1"]
     result = run("bench", "model", *sizes, "--json", str(report))
     assert result.returncode == 0, result.stderr
     for words in ("torch.nn.Transformer", "Hugging Face Marian", "matrix-multiply ceiling", "regard trains"):

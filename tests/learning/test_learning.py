@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.config import ModelConfig
+from regard.config import ModelConfig, Norm
 from regard.model.transformer import Transformer
 from regard.train.loss import smoothed_cross_entropy
 
@@ -37,7 +37,7 @@ def greedy(model: Transformer, src: Tensor) -> Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_reversing_digit_strings_is_learnt_almost_perfectly(norm: str) -> None:
+def test_reversing_digit_strings_is_learnt_almost_perfectly(norm: Norm) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     torch.manual_seed(seed)
@@ -45,7 +45,7 @@ def test_reversing_digit_strings_is_learnt_almost_perfectly(norm: str) -> None:
     config = ModelConfig(
         src_vocab_size=13, tgt_vocab_size=13, encoder_layers=2, decoder_layers=2, d_model=64, num_heads=4, d_ff=128,
         dropout=0.0, embedding_dropout=0.0, norm=norm,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
     model = Transformer(config).train()
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     steps = 1000

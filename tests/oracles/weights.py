@@ -12,10 +12,11 @@ from regard.model.transformer import DecoderLayer, EncoderLayer, Transformer
 @torch.no_grad()
 def copy_into_torch_transformer(model: Transformer, peer: TorchTransformer) -> None:
     peer.embedding.weight.copy_(model.src_embedding.weight)
-    pairs = [*zip(model.encoder, peer.transformer.encoder.layers, strict=True)]
-    pairs += [*zip(model.decoder, peer.transformer.decoder.layers, strict=True)]
-    for layer, theirs in pairs:
-        copy = [("self_attn", layer.self_attention.query_key_value, layer.self_attention.output)]
+    layers: list[EncoderLayer | DecoderLayer] = [*model.encoder, *model.decoder]
+    for layer, theirs in zip(layers, _layers_of(peer), strict=True):
+        copy: list[tuple[str, nn.Linear, nn.Linear]] = [
+            ("self_attn", layer.self_attention.query_key_value, layer.self_attention.output)
+        ]
         norms = [layer.self_attention_residual.norm]
         if isinstance(layer, DecoderLayer):
             cross = layer.cross_attention
@@ -35,11 +36,15 @@ def copy_into_torch_transformer(model: Transformer, peer: TorchTransformer) -> N
         for n, norm in enumerate(norms, start=1):
             getattr(theirs, f"norm{n}").load_state_dict(norm.state_dict())
     if model.config.norm == "pre":
-        peer.transformer.encoder.norm.load_state_dict(model.encoder_norm.state_dict())  # type: ignore[union-attr]
-        peer.transformer.decoder.norm.load_state_dict(model.decoder_norm.state_dict())  # type: ignore[union-attr]
+        peer.transformer.encoder.norm.load_state_dict(model.encoder_norm.state_dict())
+        peer.transformer.decoder.norm.load_state_dict(model.decoder_norm.state_dict())
     else:
         peer.transformer.encoder.norm = None
         peer.transformer.decoder.norm = None
+
+
+def _layers_of(peer: TorchTransformer) -> list[Any]:
+    return [*peer.transformer.encoder.layers, *peer.transformer.decoder.layers]
 
 
 def sines_first(d_model: int) -> Tensor:
@@ -77,10 +82,8 @@ def copy_into_marian(model: Transformer, peer: Any) -> None:
 
     peer.model.shared.weight.copy_(model.src_embedding.weight[:, order])
     for encoder_layer, theirs in zip(model.encoder, peer.model.encoder.layers, strict=True):
-        assert isinstance(encoder_layer, EncoderLayer)
         self_attention_and_feed_forward(theirs, encoder_layer)
     for decoder_layer, theirs in zip(model.decoder, peer.model.decoder.layers, strict=True):
-        assert isinstance(decoder_layer, DecoderLayer)
         self_attention_and_feed_forward(theirs, decoder_layer)
         cross = decoder_layer.cross_attention
         key_weight, value_weight = cross.key_value.weight.chunk(2)

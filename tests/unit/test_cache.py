@@ -1,5 +1,6 @@
 """Step by step with a cache: the same as one pass, whatever is done to the rows in between."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -24,7 +25,8 @@ def ragged_source(model: Transformer, ids: Ids) -> Tensor:
 
 def one_pass(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
     with torch.no_grad():
-        return model(src, tgt).log_softmax(-1)
+        logits: Tensor = model(src, tgt)
+    return logits.log_softmax(-1)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -109,7 +111,7 @@ def test_work_per_step_grows_with_the_length_at_most(model: Transformer, ids: Id
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # fused kernels go uncounted
             model.step(torch.ones(2, dtype=torch.long), cache)
         counts.append(counter.get_total_flops())
-    increments = {later - earlier for earlier, later in zip(counts, counts[1:], strict=False)}
+    increments = {later - earlier for earlier, later in itertools.pairwise(counts)}
     # Two rows, two layers: scores and weighted sum over one more position of 16 dimensions, 2 operations each.
     assert increments == {2 * 2 * 2 * 16 * 2}
 

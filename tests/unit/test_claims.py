@@ -1,5 +1,6 @@
 """What the study notes say of the model, claim by claim. Each test carries its claim's number."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -38,12 +39,12 @@ def test_m2_each_sublayer_is_norm_of_x_plus_sublayer_of_x(model: Transformer, id
     residuals = {type(layer): [m for m in layer.modules() if isinstance(m, Residual)] for layer in layers}
     assert {kind: len(found) for kind, found in residuals.items()} == {EncoderLayer: 2, DecoderLayer: 3}
     trace = model.trace(ids(1, 5), ids(1, 4))
-    layer = model.encoder[0]
+    encoder = model.encoder[0]
     x, after_attention, after_feed_forward = trace.encoder.residuals[:3]
     every = torch.ones(1, 1, 1, 5, dtype=torch.bool)
-    equal(after_attention, layer.self_attention_residual.norm(x + layer.self_attention(x, mask=every)))
+    equal(after_attention, encoder.self_attention_residual.norm(x + encoder.self_attention(x, mask=every)))
     x = after_attention
-    equal(after_feed_forward, layer.feed_forward_residual.norm(x + layer.feed_forward(x)))
+    equal(after_feed_forward, encoder.feed_forward_residual.norm(x + encoder.feed_forward(x)))
     layer = model.decoder[0]
     x, after_self, after_cross, after_feed_forward = trace.decoder.residuals[:4]
     equal(after_self, layer.self_attention_residual.norm(x + layer.self_attention(x, causal=True)))
@@ -216,7 +217,7 @@ def test_m13_dot_products_depend_on_distance_only_and_fall_with_ripples() -> Non
         equal(products.diagonal(distance), products.diagonal(-distance), 1e-9)
     curve = products[0]
     means = [curve[start : start + 50].mean() for start in range(0, 300, 50)]
-    assert all(near > far for near, far in zip(means, means[1:], strict=False))
+    assert all(near > far for near, far in itertools.pairwise(means))
     assert (curve.diff() > 0).any()  # not monotone: the ripples
 
 
@@ -287,13 +288,13 @@ def test_t7_the_worked_example_of_the_notes(model: Transformer) -> None:
     """我/爱/机器/学习 → i love machine learning."""
     source = {word: n for n, word in enumerate(["<pad>", "我", "爱", "机器", "学习"])}
     target = {word: n for n, word in enumerate(["<pad>", "<bos>", "<eos>", "i", "love", "machine", "learning"])}
-    src = torch.tensor([[source[w] for w in "我 爱 机器 学习".split()]])
-    sentence = "<bos> i love machine learning <eos>".split()
+    src = torch.tensor([[source[w] for w in ["我", "爱", "机器", "学习"]]])
+    sentence = ["<bos>", "i", "love", "machine", "learning", "<eos>"]
     tgt = torch.tensor([[target[w] for w in sentence]])
     tgt_in, tgt_out = tgt[:, :-1], tgt[:, 1:]
     words = {n: word for word, n in target.items()}
-    assert [words[n] for n in tgt_in[0].tolist()] == "<bos> i love machine learning".split()
-    assert [words[n] for n in tgt_out[0].tolist()] == "i love machine learning <eos>".split()
+    assert [words[n] for n in tgt_in[0].tolist()] == ["<bos>", "i", "love", "machine", "learning"]
+    assert [words[n] for n in tgt_out[0].tolist()] == ["i", "love", "machine", "learning", "<eos>"]
     trace = model.trace(src, tgt_in)
     assert trace.encoder.residuals[0].shape == (1, 4, 16)  # the note's [batch, 4, 512], at this model's width
     seen = trace.decoder.self_attention[0].mask.expand(1, 1, 5, 5)[0, 0]

@@ -27,7 +27,8 @@ def test_bad_values_are_named(changes: dict[str, object], sentence: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("field", "choices"), [("norm", "post, pre"), ("activation", "relu, gelu, silu"), ("shared_embeddings", "all, target, none")]
+    ("field", "choices"),
+    [("norm", "post, pre"), ("activation", "relu, gelu, silu"), ("shared_embeddings", "all, target, none")],
 )
 def test_bad_choices_are_named(field: str, choices: str) -> None:
     """In a process without this one's type checks, which would be quicker to complain."""

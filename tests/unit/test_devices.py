@@ -59,9 +59,7 @@ def test_gradients_are_finite_beside_an_empty_sentence(ids: Ids, device: str, dt
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("mask_shape", [(2, 1, 1, 8), (2, 1, 8, 8)])
-def test_cuda_kernels_give_zeros_where_nothing_may_be_attended_to(
-    dtype: torch.dtype, mask_shape: tuple[int, ...]
-) -> None:
+def test_cuda_kernels_give_zeros_where_nothing_may_be_attended_to(dtype: torch.dtype, mask_shape: tuple[int, ...]) -> None:
     q, k, v = (torch.randn(2, 3, 8, 16, dtype=dtype, device="cuda", requires_grad=True) for _ in range(3))
     mask = torch.ones(mask_shape, dtype=torch.bool, device="cuda")
     mask[0, :, 0] = False

@@ -3,6 +3,12 @@
 import ast
 from pathlib import Path
 
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+from regard.model.attention import attention, split_heads
+
 PACKAGE = Path(__file__).parents[2] / "regard"
 
 # From the bottom up. Parts of one layer know nothing of each other; a part is a module or a folder of them.
@@ -59,7 +65,9 @@ def violations(package: Path) -> list[str]:
                 continue
             if HEIGHT[imported] >= HEIGHT[importer]:
                 below = ", ".join(sorted(part for part, height in HEIGHT.items() if height < HEIGHT[importer]))
-                found.append(f"{where} imports {imported}, but {importer} may only import what lies below it: {below or 'nothing'}")
+                found.append(
+                    f"{where} imports {imported}, but {importer} may only import what lies below it: {below or 'nothing'}"
+                )
     return found
 
 
@@ -79,3 +87,11 @@ def test_a_broken_layer_is_told_readably(tmp_path: Path) -> None:
         "regard/model/attention.py:3 imports train.loss, but model may only import what lies below it: config",
         "regard/search.py:2 imports model, but search may only import what lies below it: config",
     ]
+
+
+def test_shapes_in_signatures_are_checked_while_testing() -> None:
+    """Without the hook in pyproject.toml, every shape in this project would be a comment."""
+    with pytest.raises(TypeCheckError, match="split_heads"):
+        split_heads(torch.zeros(2, 3), 1)
+    with pytest.raises(TypeCheckError, match="scaled|attention"):
+        attention(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 5), torch.zeros(1, 1, 3, 4))

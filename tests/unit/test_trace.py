@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.model.trace import Head, Intervention
-from regard.model.transformer import Transformer
+from regard.model.attention import MultiHeadAttention
+from regard.model.trace import AttentionTrace, Head, Intervention
+from regard.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from tests.conftest import make_model
 
 Ids = Callable[[int, int], Tensor]
@@ -33,24 +34,25 @@ def test_the_recorded_weights_alone_give_the_fast_paths_sublayers(ids: Ids, norm
     mask = model.padding_mask(src)
     trace = model.trace(src, tgt_in)
 
-    def rebuilt(seen, attention) -> Tensor:  # type: ignore[no-untyped-def]
+    def rebuilt(seen: AttentionTrace, attention: MultiHeadAttention) -> Tensor:
         heads = seen.weights @ seen.values
-        return attention.output(heads.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+        output: Tensor = attention.output(heads.transpose(1, 2).flatten(-2))
+        return output
 
     for n, layer in enumerate(model.encoder):
         x = trace.encoder.residuals[2 * n]
         x = layer.self_attention_residual.norm(x) if norm == "pre" else x
         fast = layer.self_attention(x, mask=mask)
         torch.testing.assert_close(rebuilt(trace.encoder.self_attention[n], layer.self_attention), fast, atol=1e-5, rtol=0)
-    for n, layer in enumerate(model.decoder):
+    for n, decoder in enumerate(model.decoder):
         x, after_self = trace.decoder.residuals[3 * n], trace.decoder.residuals[3 * n + 1]
         if norm == "pre":
-            x, after_self = layer.self_attention_residual.norm(x), layer.cross_attention_residual.norm(after_self)
-        fast = layer.self_attention(x, causal=True)
-        torch.testing.assert_close(rebuilt(trace.decoder.self_attention[n], layer.self_attention), fast, atol=1e-5, rtol=0)
-        fast = layer.cross_attention(after_self, layer.cross_attention.project_memory(trace.memory), mask=mask)
+            x, after_self = decoder.self_attention_residual.norm(x), decoder.cross_attention_residual.norm(after_self)
+        fast = decoder.self_attention(x, causal=True)
+        torch.testing.assert_close(rebuilt(trace.decoder.self_attention[n], decoder.self_attention), fast, atol=1e-5, rtol=0)
+        fast = decoder.cross_attention(after_self, decoder.cross_attention.project_memory(trace.memory), mask=mask)
         seen = trace.decoder.cross_attention[n]
-        torch.testing.assert_close(rebuilt(seen, layer.cross_attention), fast, atol=1e-5, rtol=0)
+        torch.testing.assert_close(rebuilt(seen, decoder.cross_attention), fast, atol=1e-5, rtol=0)
 
 
 def test_a_trace_holds_every_layer_and_head(model: Transformer, ids: Ids) -> None:
@@ -87,8 +89,8 @@ def test_a_head_that_is_off_is_one_whose_share_of_w_o_is_zero(ids: Ids, site: st
     off = Intervention(heads_off=frozenset({Head(site, 1, 2)}))  # type: ignore[arg-type]
     switched = model.trace(src, tgt_in, off).logits
     assert not torch.allclose(switched, model(src, tgt_in))
-    layer = (model.encoder if site == "encoder" else model.decoder)[1]
-    attention = layer.cross_attention if site == "cross" else layer.self_attention
+    self_attention = (model.encoder if site == "encoder" else model.decoder)[1].self_attention
+    attention = model.decoder[1].cross_attention if site == "cross" else self_attention
     with torch.no_grad():
         attention.output.weight[:, 2 * 4 : 3 * 4] = 0.0
     torch.testing.assert_close(switched, model(src, tgt_in), atol=1e-12, rtol=0)
@@ -100,12 +102,13 @@ def test_score_scale_replaces_the_root_of_d_k(ids: Ids) -> None:
     src, tgt_in = ids(2, 5), ids(2, 4)
     doubled = model.trace(src, tgt_in, Intervention(score_scale=2 / 4**0.5)).logits
     with torch.no_grad():
-        for layer in [*model.encoder, *model.decoder]:
-            layer.self_attention.query_key_value.weight[:16] *= 2
-            layer.self_attention.query_key_value.bias[:16] *= 2
-        for layer in model.decoder:
-            layer.cross_attention.query.weight *= 2
-            layer.cross_attention.query.bias *= 2
+        layers: list[EncoderLayer | DecoderLayer] = [*model.encoder, *model.decoder]
+        for attention in (layer.self_attention for layer in layers):
+            attention.query_key_value.weight[:16] *= 2
+            attention.query_key_value.bias[:16] *= 2
+        for query in (layer.cross_attention.query for layer in model.decoder):
+            query.weight.mul_(2)
+            query.bias.mul_(2)
     torch.testing.assert_close(doubled, model(src, tgt_in), atol=1e-12, rtol=0)
 
 
@@ -128,9 +131,7 @@ def test_without_the_causal_mask_later_words_change_earlier_predictions(model: T
         Intervention(positions=False),
     ],
 )
-def test_steps_obey_an_intervention_as_a_traced_pass_does(
-    model: Transformer, ids: Ids, intervention: Intervention
-) -> None:
+def test_steps_obey_an_intervention_as_a_traced_pass_does(model: Transformer, ids: Ids, intervention: Intervention) -> None:
     src, tgt = ids(2, 5), ids(2, 4)
     cache = model.start(src, capacity=4, intervention=intervention)
     steps = torch.stack([model.step(tgt[:, t], cache, intervention) for t in range(4)], dim=1)
