@@ -52,3 +52,16 @@ def test_entropy_is_zero_for_one_key_and_its_logarithm_for_equal_ones() -> None:
     torch.testing.assert_close(inspected_attention(q, k, v)[1].entropy.squeeze(), torch.tensor(5.0).log())
     only_one = torch.tensor([True, False, False, False, False])[None, None, None]
     assert inspected_attention(q, k, v, mask=only_one)[1].entropy.item() == 0.0
+
+
+def test_with_queries_and_keys_zero_attention_is_the_average_of_the_values() -> None:
+    v = torch.randn(1, 1, 5, 4, dtype=torch.float64)
+    zeros = torch.zeros_like(v)
+    torch.testing.assert_close(attention(zeros, zeros, v), v.mean(2, keepdim=True).expand_as(v))
+
+
+def test_softmax_can_raise_the_rank_of_the_scores() -> None:
+    q, k = (torch.randn(1, 1, 10, 2, dtype=torch.float64) for _ in range(2))
+    seen = inspected_attention(q, k, k)[1]
+    assert torch.linalg.matrix_rank(seen.scores.squeeze()) == 2
+    assert torch.linalg.matrix_rank(seen.weights.squeeze()) > 2
