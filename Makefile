@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install test test-all check format demo clean
+.PHONY: help install tools test test-all check format demo clean
 
 help:
 	@echo "make test      the fast tests"
@@ -30,8 +30,14 @@ $(VENV)/installed: pyproject.toml constraints.txt
 test: install
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-all: install
+test-all: install tools
 	$(BIN)/python -m pytest $(ARGS)
+
+# What only the slow tests need. torch.compile generates C++ for a CPU.
+tools:
+	@command -v g++ >/dev/null || \
+		{ command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qqy g++; } || \
+		echo "g++ is missing: install it to run the tests of compiled code"
 
 check: install
 	$(BIN)/ruff check .

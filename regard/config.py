@@ -1,7 +1,7 @@
 """What a model is made of: frozen dataclasses that check themselves, and the four presets."""
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, get_args
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "silu"]
@@ -9,11 +9,21 @@ Positions = Literal["sinusoidal", "learned"]
 SharedEmbeddings = Literal["all", "target", "none"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "norm": ("post", "pre"),
-    "activation": ("relu", "gelu", "silu"),
-    "positions": ("sinusoidal", "learned"),
-    "shared_embeddings": ("all", "target", "none"),
+    "norm": get_args(Norm),
+    "activation": get_args(Activation),
+    "positions": get_args(Positions),
+    "shared_embeddings": get_args(SharedEmbeddings),
 }
+COUNTS = (
+    "src_vocab_size",
+    "tgt_vocab_size",
+    "encoder_layers",
+    "decoder_layers",
+    "d_model",
+    "num_heads",
+    "d_ff",
+    "max_positions",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +53,7 @@ class ModelConfig:
         for name, choices in CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"model.{name} is {value!r}; it must be one of {', '.join(choices)}")
-        for name in ("src_vocab_size", "tgt_vocab_size", "encoder_layers", "decoder_layers", "d_model"):
-            self._require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("num_heads", "d_ff", "max_positions"):
+        for name in COUNTS:
             self._require(name, getattr(self, name) >= 1, "at least 1")
         for field in fields(self):
             if field.name.endswith("dropout"):

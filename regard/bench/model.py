@@ -57,9 +57,9 @@ def run(settings: BenchSettings, *, json_path: Path | None) -> None:
         raise ValueError(f"there is no folder {json_path.parent} to write {json_path.name} into")
     contestants = _contestants(settings, config, device)
     ceiling = matmul_ceiling(device, getattr(torch, settings.dtype))
-    speeds = _interleaved(settings, contestants, device)
-    share = step_flops(config, settings.batch, settings.length) / (settings.batch * settings.length) / ceiling
-    _print(settings, speeds, ceiling, share)
+    speeds = interleaved(settings, contestants, device)
+    flops_per_token = step_flops(config, settings.batch, settings.length) / (settings.batch * settings.length)
+    print_table(settings, speeds, ceiling, ceiling / flops_per_token)
     if json_path is not None:
         report = {
             "settings": asdict(settings),
@@ -112,7 +112,7 @@ def _contestants(settings: BenchSettings, config: ModelConfig, device: torch.dev
     return contestants
 
 
-def _interleaved(settings: BenchSettings, contestants: dict[str, Step], device: torch.device) -> list[Speed]:
+def interleaved(settings: BenchSettings, contestants: dict[str, Step], device: torch.device) -> list[Speed]:
     """Round by round, each contestant in turn: whatever else the machine does meets all of them alike."""
     num_tokens = settings.steps * settings.batch * settings.length
     rounds: dict[str, list[float]] = {name: [] for name in contestants}
@@ -157,7 +157,7 @@ def matmul_ceiling(device: torch.device, dtype: torch.dtype) -> float:
     return best
 
 
-def step_flops(config: ModelConfig, batch: int, length: int) -> float:
+def step_flops(config: ModelConfig, batch: int, length: int) -> int:
     """Operations of one training step in matrix products, sources and targets of one length: forward, and twice that
     for backward."""
     attention_products = 2 * length * config.d_model  # scores, and the weighted sum, for one token
@@ -184,7 +184,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _print(settings: BenchSettings, speeds: list[Speed], ceiling: float, flops_share: float) -> None:
+def print_table(settings: BenchSettings, speeds: list[Speed], ceiling: float, tokens_at_ceiling: float) -> None:
     mode = "compiled" if settings.compile else "eager"
     table = Table(title=f"forward + loss + backward + Adam, {settings.dtype}, {mode}", title_justify="left")
     table.add_column("model", no_wrap=True)
@@ -194,7 +194,7 @@ def _print(settings: BenchSettings, speeds: list[Speed], ceiling: float, flops_s
     for speed in speeds:
         ratio = "" if speed is ours else f"{ours.median / speed.median:.2f} ×"
         spread = f"{min(speed.rounds):,.0f}–{max(speed.rounds):,.0f}"
-        table.add_row(speed.name, f"{speed.median:,.0f}", spread, ratio, f"{speed.median * flops_share:.0%}")
+        table.add_row(speed.name, f"{speed.median:,.0f}", spread, ratio, f"{speed.median / tokens_at_ceiling:.0%}")
     console = Console()
     console.print(
         f"preset {settings.preset}, {settings.batch} sentences of {settings.length} tokens, vocabulary {settings.vocab:,}; "
@@ -203,7 +203,7 @@ def _print(settings: BenchSettings, speeds: list[Speed], ceiling: float, flops_s
     console.print(table)
     console.print(
         f"Target tokens per second, median of {settings.rounds} interleaved rounds of {settings.steps} steps. "
-        f"The matrix-multiply ceiling of {ceiling / 1e9:,.0f} GFLOP/s would allow {1 / flops_share:,.0f}."
+        f"The matrix-multiply ceiling of {ceiling / 1e9:,.0f} GFLOP/s would allow {tokens_at_ceiling:,.0f}."
     )
     if peers:
         fastest = max(peers, key=lambda speed: speed.median)

@@ -46,6 +46,12 @@ class TorchTransformer(nn.Module):
             batch_first=True,
             norm_first=config.norm == "pre",
         )
+        # Its dropout also falls on attention weights and inside the feed-forward network: no more there than for the others.
+        for module in self.transformer.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = config.attention_dropout
+            elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout = nn.Dropout(config.activation_dropout)
         self.positions = nn.Buffer(sinusoids(max_length, config.d_model).float())
         self.causal = nn.Buffer(nn.Transformer.generate_square_subsequent_mask(max_length))
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.model.cache import KeyValue, LayerCache
-from regard.model.layers import Dropout, Linear
+from regard.model.layers import Linear
 from regard.model.trace import AttentionTrace, Recorder, Site
 
 # Not cuDNN's: it gives a query that may attend to nothing something else than zeros, and plans anew for every shape.
@@ -80,7 +80,7 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, d_model: int, num_heads: int, *, dropout: float, site: Site, layer: int) -> None:
         super().__init__()
         self.output = Linear(d_model, d_model)
-        self.dropout = Dropout(dropout)
+        self.dropout = dropout  # applied to the weights inside the fused kernel
         self.num_heads = num_heads
         self.site: Site = site
         self.layer = layer
@@ -96,7 +96,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         k, v = key_value
         if recorder is None:
-            dropout = self.dropout.p if self.training else 0.0
+            dropout = self.dropout if self.training else 0.0
             heads = attention(q, k, v, mask=mask, causal=causal, dropout=dropout)  # (B, H, T, K)
         else:
             scale = recorder.intervention.score_scale
@@ -156,5 +156,9 @@ class CrossAttention(MultiHeadAttention):
         recorder: Recorder | None = None,
     ) -> Float[Tensor, "N T D"]:
         """In a step, the W rows of a sentence are W queries of its one memory; in a whole pass N is B already."""
-        queries = self.query(x).view(len(mask), -1, x.shape[-1])  # (B, W·T, D)
+        num_rows, length, d_model = x.shape
+        num_beams = num_rows // max(1, len(mask))
+        assert num_rows == num_beams * len(mask), f"{num_rows} rows cannot share {len(mask)} sentences evenly"
+        assert num_beams == 1 or length == 1, f"{num_rows} targets for {len(mask)} sources"
+        queries = self.query(x).view(len(mask), num_beams * length, d_model)  # (B, W·T, D)
         return self.attend(split_heads(queries, self.num_heads), memory, mask=mask, recorder=recorder).view_as(x)

@@ -79,7 +79,7 @@ class DecoderCache:
 
     @property
     def width(self) -> int:
-        return self.num_rows // self.num_sentences
+        return self.num_rows // max(1, self.num_sentences)
 
     @property
     def capacity(self) -> int:
@@ -101,9 +101,11 @@ class DecoderCache:
         self.lengths += 1
         self.extent += 1
 
-    def select(self, beams: Int[Tensor, "B V"]) -> None:
-        """Makes beam v of each sentence a copy of what was its beam `beams[b, v]`: any order, any repeats, and as many
-        beams as `beams` has columns."""
+    def select(self, beams: Int[Tensor, "B W"]) -> None:
+        """Makes beam w of each sentence a copy of what was its beam `beams[b, w]`: any order, any repeats, and as many
+        beams as `beams` has columns. Numbers are those within a sentence."""
+        if beams.device.type == "cpu" and beams.numel():  # elsewhere, to ask would be to wait
+            assert 0 <= int(beams.min()) <= int(beams.max()) < self.width, f"beams are numbered 0 to {self.width - 1}"
         first_rows = torch.arange(self.num_sentences, device=beams.device)[:, None] * self.width
         self._keep_rows((first_rows + beams).flatten())
 
@@ -113,22 +115,23 @@ class DecoderCache:
         self.memory_keys = self.memory_keys[:, sentences]
         self.memory_values = self.memory_values[:, sentences]
         self.memory_mask = self.memory_mask[sentences]
+        self.extent = int(self.lengths.max()) if len(self.lengths) else 0
 
     def replace(self, sentences: Int[Tensor, " R"], other: "DecoderCache") -> None:
         """Puts the sentences of `other` (as many, of the same width) where these were, so that finished ones make room for
         waiting ones without touching the rest."""
         assert other.width == self.width and other.num_sentences == len(sentences)
         assert other.extent <= self.capacity, "the other cache holds more positions than this one can"
-        num_keys = max(self.memory_keys.shape[3], other.memory_keys.shape[3])
+        num_keys = other.memory_keys.shape[3]
         self._pad_memory(num_keys)
-        other._pad_memory(num_keys)
         rows = self._rows_of(sentences)
         self.keys[:, rows, :, : other.extent] = other.keys[:, :, :, : other.extent]
         self.values[:, rows, :, : other.extent] = other.values[:, :, :, : other.extent]
         self.lengths[rows] = other.lengths
-        self.memory_keys[:, sentences] = other.memory_keys
-        self.memory_values[:, sentences] = other.memory_values
-        self.memory_mask[sentences] = other.memory_mask
+        self.memory_keys[:, sentences, :, :num_keys] = other.memory_keys
+        self.memory_values[:, sentences, :, :num_keys] = other.memory_values
+        self.memory_mask[sentences] = False
+        self.memory_mask[sentences, :, :, :num_keys] = other.memory_mask
         self.extent = int(self.lengths.max())
 
     def _rows_of(self, sentences: Int[Tensor, " R"]) -> Int[Tensor, " N"]:
@@ -145,8 +148,9 @@ class DecoderCache:
         self.lengths = self.lengths[rows]
 
     def _pad_memory(self, num_keys: int) -> None:
+        """Makes room for sources of up to `num_keys` tokens."""
         missing = num_keys - self.memory_keys.shape[3]
-        if missing:
+        if missing > 0:
             self.memory_keys = F.pad(self.memory_keys, (0, 0, 0, missing))
             self.memory_values = F.pad(self.memory_values, (0, 0, 0, missing))
             self.memory_mask = F.pad(self.memory_mask, (0, missing))

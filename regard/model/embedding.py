@@ -35,8 +35,8 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, d_model: int, num_positions: int = 512) -> None:
         super().__init__()
         self.d_model = d_model
-        self.table: Tensor
-        self.register_buffer("table", sinusoids(num_positions, d_model).to(torch.get_default_dtype()), persistent=False)
+        # No buffer, though it moves like one: processes that train together exchange buffers, and each grows its own table.
+        self.table = sinusoids(num_positions, d_model).to(torch.empty(0))
 
     def forward(self, positions: Int[Tensor, "B T"], extent: int) -> Float[Tensor, "B T D"]:
         """`extent` is one more than the largest position, which the caller knows without asking the device."""
@@ -48,7 +48,7 @@ class SinusoidalPositions(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SinusoidalPositions":
         """After a change of dtype, the table is rounded anew from float64: casting it would keep the old rounding."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.table = sinusoids(self.table.shape[0], self.d_model).to(self.table)
+        self.table = sinusoids(self.table.shape[0], self.d_model).to(fn(self.table))
         return self
 
 
@@ -60,9 +60,12 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(max_positions, d_model))
 
     def forward(self, positions: Int[Tensor, "B T"], extent: int) -> Float[Tensor, "B T D"]:
+        self.require(extent)
+        return F.embedding(positions, self.weight)
+
+    def require(self, extent: int) -> None:
         if extent > len(self.weight):
             raise ValueError(
                 f"a sequence of {extent} tokens is longer than the {len(self.weight)} learned positions of this model; "
                 "split it, or train with a larger model.max_positions or with sinusoidal positions"
             )
-        return F.embedding(positions, self.weight)

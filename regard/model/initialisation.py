@@ -22,8 +22,8 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     | biases, LayerNorm β              | 0                  |                                                             |
     | LayerNorm γ                      | 1                  |                                                             |
 
-    Glorot is N(0, √(2 / (fan_in + fan_out))), of each map by itself where several are stacked in one matrix; the shrinking
-    with the number N of layers is that of DeepNet (Wang et al. 2022).
+    Glorot is N(0, √(2 / (fan_in + fan_out))), of each map by itself where several are stacked in one matrix. N is the number
+    of layers in the stack. The factors are after DeepNet (Wang et al. 2022), which also shrinks W_V and scales the residual.
     """
     for name, parameter in model.named_parameters():
         owner = model.get_submodule(name.rpartition(".")[0])

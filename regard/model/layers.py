@@ -19,12 +19,13 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"relu": F.relu, "ge
 
 
 def takes_cpu_road(x: Tensor) -> bool:
-    """Whether the hand-picked CPU kernels below serve this tensor; the compiler has better ideas of its own."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether the hand-picked CPU kernels below serve this tensor; the compiler and autocast have ideas of their own."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not torch.is_autocast_enabled("cpu")
 
 
 class _OneDnnLinear(torch.autograd.Function):
-    """xWᵀ + b through oneDNN: on CPUs without Intel's name on them, MKL falls back to slower generic kernels."""
+    """xWᵀ + b through oneDNN: on CPUs without Intel's name on them, MKL falls back to slower generic kernels. First
+    derivatives only."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -70,9 +71,9 @@ class Linear(nn.Linear):
 
 def kept(x: Float[Tensor, "*shape"], p: float) -> Bool[Tensor, "*shape"]:
     """True with probability 1 - p (to 2⁻¹⁶), from 16 random bits an element: a fifth of the time of `bernoulli_`."""
-    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)
     bits = words.view(torch.int16)[: x.numel()]
-    return (bits >= round(p * 2**16) - 2**15).view(x.shape)
+    return (bits >= min(round(p * 2**16), 2**16 - 1) - 2**15).view(x.shape)
 
 
 class Dropout(nn.Dropout):

@@ -61,7 +61,7 @@ class StackTrace:
     residuals: tuple[Float[Tensor, "B T D"], ...]  # after the embedding, then after each sub-layer
 
     @property
-    def residual_norms(self) -> Float[Tensor, "N B T"]:
+    def residual_norms(self) -> Float[Tensor, "_ B T"]:
         return torch.stack([x.norm(dim=-1) for x in self.residuals])
 
 
@@ -79,8 +79,8 @@ class Trace:
 class Recorder:
     """Collects a pass while it runs, and tells the layers what the intervention asks of them."""
 
-    def __init__(self, intervention: Intervention | None = None) -> None:
-        self.intervention = intervention or Intervention()
+    def __init__(self, intervention: Intervention) -> None:
+        self.intervention = intervention
         self._attention: dict[Site, list[AttentionTrace]] = {"encoder": [], "decoder": [], "cross": []}
         self._activations: dict[Stack, list[Tensor]] = {"encoder": [], "decoder": []}
         self._residuals: dict[Stack, list[Tensor]] = {"encoder": [], "decoder": []}

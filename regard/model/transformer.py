@@ -81,10 +81,12 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.src_embedding = Embedding(config.src_vocab_size, config.d_model)
-        self.tgt_embedding = (
-            self.src_embedding if config.shared_embeddings == "all" else Embedding(config.tgt_vocab_size, config.d_model)
-        )
+        # Only what is a matrix of its own: what is shared has one name here, and so in a checkpoint.
+        self.embeddings = nn.ModuleDict({"src": Embedding(config.src_vocab_size, config.d_model)})
+        if config.shared_embeddings != "all":
+            self.embeddings["tgt"] = Embedding(config.tgt_vocab_size, config.d_model)
+        if config.shared_embeddings == "none":
+            self.embeddings["output"] = Embedding(config.tgt_vocab_size, config.d_model)
         self.src_positions = _positions(config)
         self.tgt_positions = self.src_positions if config.positions == "sinusoidal" else _positions(config)
         self.embedding_dropout = Dropout(config.embedding_dropout)
@@ -98,22 +100,29 @@ class Transformer(nn.Module):
         # Pre-norm leaves the residual stream un-normalised, so each stack ends with a LayerNorm of its own.
         self.encoder_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
-        self.output = (
-            Embedding(config.tgt_vocab_size, config.d_model) if config.shared_embeddings == "none" else self.tgt_embedding
-        )
         initialise(self, config)
+
+    @property
+    def src_embedding(self) -> Embedding:
+        return cast("Embedding", self.embeddings["src"])
+
+    @property
+    def tgt_embedding(self) -> Embedding:
+        return cast("Embedding", self.embeddings["tgt" if "tgt" in self.embeddings else "src"])
 
     @property
     def output_weight(self) -> Float[Tensor, "V D"]:
         """The matrix of the pre-softmax map."""
-        return self.output.weight
+        own = cast("Embedding", self.embeddings["output"]) if "output" in self.embeddings else self.tgt_embedding
+        return own.weight
 
     def forward(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Logits of every next token in one pass: position t sees the source and the target up to t."""
         return self.project(self.decode(tgt_in, self.encode(src), self.padding_mask(src)))
 
     def padding_mask(self, ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
-        """True where there is a token, for every head and every query."""
+        """True where there is a token, for every head and every query. Padding stands at the end: positions count from the
+        first token on."""
         return (ids != self.config.pad_id)[:, None, None, :]
 
     def encode(self, src: Int[Tensor, "B S"], recorder: Recorder | None = None) -> Float[Tensor, "B S D"]:
@@ -162,6 +171,9 @@ class Transformer(nn.Module):
         intervention: Intervention | None = None,
     ) -> DecoderCache:
         """Encodes the sentences, once, and makes room for `width` beams of up to `capacity` target positions each."""
+        self._require_eval("decoding")
+        if isinstance(self.tgt_positions, LearnedPositions):
+            self.tgt_positions.require(capacity)
         memory = self.encode(src, self._recorder(intervention))
         projected = [layer.cross_attention.project_memory(memory) for layer in self.decoder]
         return DecoderCache.empty(projected, self.padding_mask(src), width=width, capacity=capacity)
@@ -171,6 +183,8 @@ class Transformer(nn.Module):
         self, ids: Int[Tensor, " N"], cache: DecoderCache, intervention: Intervention | None = None
     ) -> Float[Tensor, "N V"]:
         """Feeds each row its next token and gives the log-probabilities of the one after. The cache grows by one."""
+        self._require_eval("decoding")
+        assert len(ids) == cache.num_rows, f"{len(ids)} tokens for {cache.num_rows} rows"
         assert cache.extent < cache.capacity, f"the cache has room for {cache.capacity} positions and all are taken"
         recorder = self._recorder(intervention)
         x = self._embed(ids[:, None], cache.lengths[:, None], cache.extent + 1, "decoder", recorder)  # (N, 1, D)
@@ -186,15 +200,13 @@ class Transformer(nn.Module):
             )
         cache.advance()
         logits = self.project(self.decoder_norm(x[:, 0]))
-        return logits.float().log_softmax(-1) if logits.dtype == torch.bfloat16 else logits.log_softmax(-1)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
     @torch.no_grad()
     def trace(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"], intervention: Intervention | None = None) -> Trace:
         """One pass with everything it computed, changed by `intervention` where one is given."""
-        if self.training:
-            raise ValueError("a trace shows the model without dropout; call model.eval() before model.trace(...)")
-        recorder = self._recorder(intervention or Intervention())
-        assert recorder is not None
+        self._require_eval("a trace")
+        recorder = Recorder(self._checked(intervention or Intervention()))
         memory = self.encode(src, recorder)
         states = self.decode(tgt_in, memory, self.padding_mask(src), recorder)
         return Trace(
@@ -229,8 +241,9 @@ class Transformer(nn.Module):
 
     def _recorder(self, intervention: Intervention | None) -> Recorder | None:
         """The fast path is the one without a recorder."""
-        if intervention is None:
-            return None
+        return None if intervention is None else Recorder(self._checked(intervention))
+
+    def _checked(self, intervention: Intervention) -> Intervention:
         num_layers = {"encoder": len(self.encoder), "decoder": len(self.decoder), "cross": len(self.decoder)}
         for head in sorted(intervention.heads_off):
             if not (0 <= head.layer < num_layers[head.site] and 0 <= head.head < self.config.num_heads):
@@ -238,7 +251,11 @@ class Transformer(nn.Module):
                     f"there is no {head.site} head {head.head} in layer {head.layer}: counting from 0, this model has "
                     f"{num_layers[head.site]} such layers of {self.config.num_heads} heads"
                 )
-        return Recorder(intervention)
+        return intervention
+
+    def _require_eval(self, what: str) -> None:
+        if self.training:
+            raise ValueError(f"{what} needs a model without dropout; call model.eval() first")
 
 
 def _self_attention(config: ModelConfig, stack: Stack, layer: int) -> SelfAttention:

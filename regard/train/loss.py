@@ -33,7 +33,12 @@ def smoothed_cross_entropy(
     pad_id: int,
     smoothing: float,
 ) -> Loss:
-    """Cross-entropy with (1 - ε) · one-hot + ε/V as the target distribution; padding does not count."""
+    """Cross-entropy with (1 - ε) · one-hot + ε/V as the target distribution; padding does not count.
+
+    Not for the inside of `torch.compile`: its loop over chunks would be compiled anew for every number of rows.
+    """
+    if not torch.is_grad_enabled():  # which the function below cannot see, and would work for nothing
+        states, output_weight = states.detach(), output_weight.detach()
     rows, row_targets = states.flatten(0, 1), targets.flatten()
     total, nll = _ChunkedCrossEntropy.apply(rows, output_weight, row_targets, pad_id, smoothing)  # type: ignore[no-untyped-call]
     return Loss(total, nll, (targets != pad_id).sum())
@@ -55,7 +60,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         wants_grad = any(ctx.needs_input_grad[:2])
         # Σ_v logits_v = x · Σ_v W_v: what smoothing needs of the other words costs one vector, not a pass over the logits.
         weight_sum = weight.sum(0, dtype=precise)
-        total, nll = states.new_zeros((2,), dtype=precise).unbind()
+        total, nll = (states.new_zeros((), dtype=precise) for _ in range(2))
         grad_states = torch.empty_like(states) if wants_grad else None
         grad_weight = torch.zeros_like(weight, dtype=precise) if wants_grad else None
         chunk = max(1, (CPU_CHUNK if states.device.type == "cpu" else GPU_CHUNK) // vocab_size)
@@ -86,6 +91,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             grad_weight -= (smoothing / vocab_size) * real_x.sum(0, dtype=precise)
         if grad_states is not None and grad_weight is not None:
             ctx.save_for_backward(grad_states, grad_weight)
+        ctx.weight_dtype = weight.dtype
         ctx.mark_non_differentiable(nll)
         return total, nll
 
@@ -93,5 +99,4 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_total: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_states, grad_weight = ctx.saved_tensors
-        scaled_states = grad_states * grad_total.to(grad_states.dtype)
-        return scaled_states, (grad_weight * grad_total).to(grad_states.dtype), None, None, None
+        return grad_states * grad_total, (grad_weight * grad_total).to(ctx.weight_dtype), None, None, None

@@ -14,8 +14,10 @@ PREAMBLE = """
 import torch
 from tests.conftest import make_model
 torch.manual_seed(0)
-model = make_model(torch.float32, norm=NORM)
-src, tgt_in = torch.randint(1, 23, (3, 6)), torch.randint(1, 23, (3, 5))
+device = "cuda" if torch.cuda.is_available() else "cpu"
+def ids(*shape): return torch.randint(1, 23, shape).to(device)
+model = make_model(torch.float32, norm=NORM).to(device)
+src, tgt_in = ids(3, 6), ids(3, 5)
 src[1, 3:] = 0
 def close(a, b): torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 """
@@ -33,7 +35,7 @@ close(compiled(src[:, :4], tgt_in[:, :2]), model(src[:, :4], tgt_in[:, :2]))
 """
 
 LONGER_THAN_THE_TABLE = """
-long = torch.randint(1, 23, (1, 600))
+long = ids(1, 600)
 compiled = torch.compile(model, fullgraph=True, backend=BACKEND)
 once = compiled(long, tgt_in[:1])
 close(once, model(long, tgt_in[:1]))
@@ -43,23 +45,28 @@ close(compiled(long, tgt_in[:1]), once)
 TRAINING_STEP = """
 from regard.train.loss import smoothed_cross_entropy
 from tests.conftest import make_model
-model = make_model(torch.float32, norm=NORM, dropout=0.1, embedding_dropout=0.1).train()
-def loss():
-    states = model.decode(tgt_in, model.encode(src), model.padding_mask(src))
-    return smoothed_cross_entropy(states, model.output_weight, tgt_in, pad_id=0, smoothing=0.1).total
-compiled = torch.compile(loss, fullgraph=True, backend=BACKEND)
-value = compiled()
-value.backward()
-assert value.isfinite()
-assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+model = make_model(torch.float32, norm=NORM, dropout=0.1, embedding_dropout=0.1).to(device).train()
+def states(src, tgt_in):
+    return model.decode(tgt_in, model.encode(src), model.padding_mask(src))
+compiled = torch.compile(states, fullgraph=True, dynamic=True, backend=BACKEND)
+with torch._dynamo.config.patch(recompile_limit=4):
+    for length in (3, 4, 5, 6, 5, 4):
+        for p in model.parameters():
+            p.grad = None
+        targets = tgt_in[:, :length]
+        output = compiled(src[:, :length], targets)
+        value = smoothed_cross_entropy(output, model.output_weight, targets, pad_id=0, smoothing=0.1)
+        value.total.backward()
+        assert value.total.isfinite()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 """
 
 STEPS = """
 cache, again = (model.start(src, capacity=5, width=2) for _ in range(2))
 step = torch.compile(model.step, fullgraph=True, dynamic=True, backend=BACKEND)
 for t in range(5):
-    ids = torch.randint(1, 23, (6,))
-    close(step(ids, cache), model.step(ids, again))
+    tokens = ids(6)
+    close(step(tokens, cache), model.step(tokens, again))
 """
 
 

@@ -62,8 +62,8 @@ class NumpyTransformer:
 
     def logits(self, src: list[int], tgt_in: list[int]) -> Array:
         memory = self.encode(src)
-        output = {"all": "src_embedding.weight", "target": "tgt_embedding.weight", "none": "output.weight"}
-        matrix = self.parameters[output[self.config.shared_embeddings]]
+        output = {"all": "src", "target": "tgt", "none": "output"}[self.config.shared_embeddings]
+        matrix = self.parameters[f"embeddings.{output}.weight"]
         return np.array([matrix @ state for state in self.decode(tgt_in, memory)])
 
     def encode(self, src: list[int]) -> list[Array]:
@@ -88,13 +88,13 @@ class NumpyTransformer:
         return self.final_norm(xs, "decoder_norm")
 
     def embed(self, ids: list[int], side: str) -> list[Array]:
-        table = "src_embedding" if self.config.shared_embeddings == "all" else f"{side}_embedding"
+        table = "src" if self.config.shared_embeddings == "all" else side
         d_model = self.config.d_model
         xs = []
         for pos, token in enumerate(ids):
             learned = self.config.positions == "learned"
             where = self.parameters[f"{side}_positions.weight"][pos] if learned else position(pos, d_model)
-            xs.append(self.parameters[f"{table}.weight"][token] * math.sqrt(d_model) + where)
+            xs.append(self.parameters[f"embeddings.{table}.weight"][token] * math.sqrt(d_model) + where)
         return xs
 
     def sublayer(self, xs: list[Array], residual: str, function) -> list[Array]:  # type: ignore[no-untyped-def]

@@ -1,12 +1,16 @@
 """Step by step with a cache: the same as one pass, whatever is done to the rows in between."""
 
 import itertools
+import random
 from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.model.cache import DecoderCache
@@ -90,6 +94,96 @@ def test_a_finished_sentence_makes_room_for_a_waiting_one(model: Transformer, id
         for row in (0, 2):
             expected = one_pass(model, src[row : row + 1], tgt[row : row + 1, : 5 + t])[0, -1]
             torch.testing.assert_close(log_probs[row], expected, atol=1e-12, rtol=0)
+
+
+@dataclass
+class Sentence:
+    """What the cache should remember of one sentence, as plain lists."""
+
+    src: list[int]
+    beams: list[list[int]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_sequence_of_operations_leaves_every_row_with_its_own_past(seed: int) -> None:
+    """Random walks over select, select_sentences, replace (by caches that have stepped before) and step, at several widths,
+    held against passes over what each row should have seen."""
+    model, chance = make_model(), random.Random(seed)
+
+    def random_sentences(count: int) -> list[Sentence]:
+        return [Sentence(chance.choices(range(1, VOCAB_SIZE), k=chance.randint(1, 9)), [[]]) for _ in range(count)]
+
+    def fresh(sentences: list[Sentence], width: int) -> DecoderCache:
+        src = pad_sequence([torch.tensor(sentence.src) for sentence in sentences], batch_first=True)
+        for sentence in sentences:
+            sentence.beams = [[] for _ in range(width)]
+        return model.start(src, width=width, capacity=40)
+
+    def step(cache: DecoderCache, sentences: list[Sentence]) -> None:
+        rows = [beam for sentence in sentences for beam in sentence.beams]
+        for row in rows:
+            row.append(chance.randrange(1, VOCAB_SIZE))
+        log_probs = model.step(torch.tensor([row[-1] for row in rows]), cache)
+        sources = [sentence.src for sentence in sentences for _ in sentence.beams]
+        for actual, source, row in zip(log_probs, sources, rows, strict=True):
+            expected = one_pass(model, torch.tensor([source]), torch.tensor([row]))[0, -1]
+            torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
+        assert cache.lengths.tolist() == [len(row) for row in rows]
+        assert cache.extent == max(len(row) for row in rows)
+
+    sentences = random_sentences(3)
+    cache = fresh(sentences, width=2)
+    for _ in range(14):
+        match chance.randrange(4):
+            case 0:
+                width = chance.choice([1, cache.width, cache.width, 3])
+                parents = [chance.choices(range(cache.width), k=width) for _ in sentences]
+                cache.select(torch.tensor(parents))
+                for sentence, row in zip(sentences, parents, strict=True):
+                    sentence.beams = [list(sentence.beams[parent]) for parent in row]
+            case 1:
+                chosen = chance.choices(range(len(sentences)), k=chance.randint(1, 3))
+                cache.select_sentences(torch.tensor(chosen))
+                sentences = [deepcopy(sentences[n]) for n in chosen]
+            case 2:
+                places = chance.sample(range(len(sentences)), k=chance.randint(1, len(sentences)))
+                waiting = random_sentences(len(places))
+                other = fresh(waiting, cache.width)
+                for _ in range(chance.randint(0, 2)):
+                    step(other, waiting)
+                cache.replace(torch.tensor(places), other)
+                for place, sentence in zip(places, waiting, strict=True):
+                    sentences[place] = sentence
+            case _:
+                pass
+        step(cache, sentences)
+
+
+def test_misuse_is_caught(ids: Ids) -> None:
+    model = make_model(positions="learned")
+    cache = model.start(ids(3, 4), width=2, capacity=4)
+    with pytest.raises(AssertionError, match="beams are numbered 0 to 1"):
+        cache.select(torch.tensor([[0, 1], [2, 3], [0, 1]]))
+    with pytest.raises(AssertionError, match="1 tokens for 6 rows"):
+        model.step(torch.tensor([1]), cache)
+    with pytest.raises(ValueError, match="65 tokens is longer than the 64 learned positions"):
+        model.start(ids(1, 4), capacity=65)
+    with pytest.raises(ValueError, match=r"call model\.eval\(\) first"):
+        model.train().start(ids(1, 4), capacity=4)
+
+
+def test_an_emptied_cache_takes_an_empty_step(model: Transformer, ids: Ids) -> None:
+    cache = model.start(ids(2, 4), width=3, capacity=4)
+    model.step(torch.ones(6, dtype=torch.long), cache)
+    cache.select_sentences(torch.tensor([], dtype=torch.long))
+    assert model.step(torch.tensor([], dtype=torch.long), cache).shape == (0, VOCAB_SIZE)
+
+
+def test_steps_and_traces_carry_no_gradients(model: Transformer, ids: Ids) -> None:
+    cache = model.start(ids(1, 4), capacity=1)
+    assert not cache.memory_keys.requires_grad
+    assert not model.step(torch.tensor([1]), cache).requires_grad
+    assert not model.trace(ids(1, 4), ids(1, 2)).logits.requires_grad
 
 
 def test_replacing_the_longest_rows_shortens_the_extent(model: Transformer, ids: Ids) -> None:

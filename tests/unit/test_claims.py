@@ -159,8 +159,11 @@ def test_m8_padding_and_neighbours_change_nothing(ids: Ids, norm: str) -> None:
     together = model(src, tgt_in)
     for row, (s, t) in enumerate(sentences):
         equal(together[row, : t.shape[1]], model(s, t)[0])
-    weights = model.trace(src, tgt_in).decoder.cross_attention[0].weights
-    assert (weights[0, :, :, 5:] == 0).all()
+    trace = model.trace(src, tgt_in)
+    for seen in (*trace.encoder.self_attention, *trace.decoder.cross_attention):
+        for row, (s, _) in enumerate(sentences):
+            assert (seen.weights[row, :, :, s.shape[1] :] == 0).all()
+            assert (seen.weights[row, :, :, : s.shape[1]] > 0).all()
 
 
 def test_m9_one_pass_under_the_triangle_equals_feeding_prefixes(model: Transformer, ids: Ids) -> None:
@@ -191,7 +194,10 @@ def test_m11_embeddings_are_scaled_and_shared_with_the_output(model: Transformer
     two_ways = make_model(shared_embeddings="target")
     assert two_ways.output_weight is two_ways.tgt_embedding.weight is not two_ways.src_embedding.weight
     apart = make_model(shared_embeddings="none")
-    assert len({id(m.weight) for m in (apart.src_embedding, apart.tgt_embedding, apart.output)}) == 3
+    assert len({id(w) for w in (apart.src_embedding.weight, apart.tgt_embedding.weight, apart.output_weight)}) == 3
+    for its, names in ((model, {"src"}), (two_ways, {"src", "tgt"}), (apart, {"src", "tgt", "output"})):
+        stored = {name for name in its.state_dict() if "embedding" in name}
+        assert stored == {f"embeddings.{name}.weight" for name in names}  # what is shared is stored once
 
 
 def test_m12_sinusoids_of_position_2() -> None:
@@ -243,36 +249,51 @@ def test_m15_without_positions_shuffled_words_give_shuffled_vectors(model: Trans
     assert not torch.allclose(with_positions, model.trace(src, tgt_in).memory[:, order], atol=1e-2)
 
 
+def weights_of(scores: Tensor) -> Tensor:
+    """The model's own softmax: one query whose scores with the keys are these."""
+    keys = scores[None, None, :, None]
+    return inspected_attention(torch.ones_like(keys[:, :, :1]), keys, keys, scale=1.0)[1].weights[0, 0, 0]
+
+
 def test_m17_softmax_saturates() -> None:
     for a, expected in ((1, 0.5761168847658291), (10, 0.9999092083843412), (100, 1.0)):
-        y = torch.softmax(torch.tensor([a, a, 2 * a], dtype=torch.float64), -1)
+        y = weights_of(torch.tensor([a, a, 2 * a], dtype=torch.float64))
         assert abs(y[2].item() - expected) < 1e-12
 
 
 def test_m18_softmax_gradient_is_diag_y_minus_y_y_and_vanishes() -> None:
     x = torch.randn(6, dtype=torch.float64)
-    y = torch.softmax(x, -1)
-    jacobian = torch.autograd.functional.jacobian(lambda x: torch.softmax(x, -1), x)
+    y = weights_of(x)
+    jacobian = torch.autograd.functional.jacobian(weights_of, x)
     equal(jacobian, torch.diag(y) - torch.outer(y, y))
-    norms = [torch.autograd.functional.jacobian(lambda x: torch.softmax(x, -1), x * a).norm() for a in (1, 10, 100, 1000)]
+    norms = [torch.autograd.functional.jacobian(weights_of, x * a).norm() for a in (1, 10, 100, 1000)]
     assert norms[1] < norms[0] and norms[2] < norms[1] / 10 and norms[3] < 1e-12
 
 
 def test_t1_autoregression_feeds_each_prediction_back(model: Transformer, ids: Ids) -> None:
     """Greedy from BOS until EOS or the maximum length: by steps, and by re-reading the whole prefix every time."""
-    bos, eos, longest = 1, 2, 12
-    src = ids(1, 5)
-    cache = model.start(src, capacity=longest)
-    generated = [bos]
-    while len(generated) <= longest and generated[-1] != eos:
-        generated.append(int(model.step(torch.tensor(generated[-1:]), cache).argmax()))
-    prefix = [bos]
-    while len(prefix) <= longest and prefix[-1] != eos:
-        prefix.append(int(model(src, torch.tensor([prefix]))[0, -1].argmax()))
-    assert generated == prefix
-    assert len(generated) > 2
+    bos, longest, src = 1, 12, ids(1, 5)
+
+    def by_steps(eos: int) -> list[int]:
+        cache = model.start(src, capacity=longest)
+        generated = [bos]
+        while len(generated) <= longest and generated[-1] != eos:
+            generated.append(int(model.step(torch.tensor(generated[-1:]), cache).argmax()))
+        return generated
+
+    def by_prefixes(eos: int) -> list[int]:
+        prefix = [bos]
+        while len(prefix) <= longest and prefix[-1] != eos:
+            prefix.append(int(model(src, torch.tensor([prefix]))[0, -1].argmax()))
+        return prefix
+
+    unending = by_steps(eos=-1)
+    assert len(unending) == longest + 1
     # Teacher forcing on its own output predicts that output, all positions at once.
-    assert model(src, torch.tensor([generated[:-1]])).argmax(-1)[0].tolist() == generated[1:]
+    assert model(src, torch.tensor([unending[:-1]])).argmax(-1)[0].tolist() == unending[1:]
+    # An untrained model has no ending of its own: let it be a word it says, later than its first.
+    eos = next(word for word in unending[2:] if word not in unending[:2])
+    assert by_steps(eos) == by_prefixes(eos) == unending[: unending.index(eos) + 1]
 
 
 def test_t2_the_encoder_runs_once_per_sentence(model: Transformer, ids: Ids) -> None:

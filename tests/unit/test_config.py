@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from regard.config import PRESETS, ModelConfig
+from regard.config import COUNTS, PRESETS, ModelConfig
 from tests.conftest import tiny_config
 
 
@@ -15,7 +15,7 @@ from tests.conftest import tiny_config
         ({"num_heads": 3}, r"model\.d_model = 16 cannot be split evenly over model\.num_heads = 3"),
         ({"dropout": 1.0}, r"model\.dropout is 1\.0; it must be at least 0 and below 1"),
         ({"attention_dropout": -0.1}, r"model\.attention_dropout is -0\.1"),
-        ({"encoder_layers": 0}, r"model\.encoder_layers is 0; it must be at least 1"),
+        *[({name: 0}, rf"model\.{name} is 0; it must be at least 1") for name in COUNTS],
         ({"pad_id": 23}, r"model\.pad_id is 23; it must be an id below 23"),
         ({"d_model": 15, "num_heads": 3}, r"model\.d_model is 15; it must be even for sinusoidal positions"),
         ({"src_vocab_size": 30}, "the source vocabulary has 30 entries and the target vocabulary 23; use 'target'"),
@@ -28,7 +28,12 @@ def test_bad_values_are_named(changes: dict[str, object], sentence: str) -> None
 
 @pytest.mark.parametrize(
     ("field", "choices"),
-    [("norm", "post, pre"), ("activation", "relu, gelu, silu"), ("shared_embeddings", "all, target, none")],
+    [
+        ("norm", "post, pre"),
+        ("activation", "relu, gelu, silu"),
+        ("positions", "sinusoidal, learned"),
+        ("shared_embeddings", "all, target, none"),
+    ],
 )
 def test_bad_choices_are_named(field: str, choices: str) -> None:
     """In a process without this one's type checks, which would be quicker to complain."""

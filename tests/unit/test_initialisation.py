@@ -1,6 +1,7 @@
 """First values: what the table in `initialise` says, and that positions stay apart."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,12 +18,13 @@ def std_is(parameter: torch.Tensor, expected: float) -> bool:
     return abs(parameter.std().item() / expected - 1) < 0.02
 
 
-@pytest.mark.parametrize(("norm", "encoder_factor", "decoder_factor"), [("pre", 1, 1), ("post", 24**-0.25, 36**-0.25)])
+@pytest.mark.parametrize(("norm", "encoder_factor", "decoder_factor"), [("pre", 1, 1), ("post", 16**-0.25, 36**-0.25)])
 def test_the_table(norm: str, encoder_factor: float, decoder_factor: float) -> None:
-    config = ModelConfig(**BIG_ENOUGH, norm=norm, encoder_layers=3, decoder_layers=3, positions="learned")  # type: ignore[arg-type]
-    model = Transformer(config)
+    config = ModelConfig(**BIG_ENOUGH, norm=norm, encoder_layers=2, decoder_layers=3, positions="learned")  # type: ignore[arg-type]
+    model = Transformer(replace(config, shared_embeddings="none"))
     square, rectangle = math.sqrt(2 / 512), math.sqrt(2 / 1280)
-    assert std_is(model.src_embedding.weight, 1 / 16)
+    for embedding in (model.src_embedding.weight, model.tgt_embedding.weight, model.output_weight):
+        assert std_is(embedding, 1 / 16)
     assert std_is(model.src_positions.weight, math.sqrt(0.5))  # type: ignore[arg-type]
     for layer, factor in ((model.encoder[1], encoder_factor), (model.decoder[1], decoder_factor)):
         assert std_is(layer.self_attention.query_key_value.weight, square)
@@ -37,7 +39,9 @@ def test_the_table(norm: str, encoder_factor: float, decoder_factor: float) -> N
             assert (parameter == 0).all()
         elif "norm" in name:
             assert (parameter == 1).all()
-    assert sum(isinstance(module, nn.LayerNorm) for module in model.modules()) == (15 if norm == "post" else 17)
+    assert sum(isinstance(module, nn.LayerNorm) for module in model.modules()) == (
+        2 * 2 + 3 * 3 + (0 if norm == "post" else 2)
+    )
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

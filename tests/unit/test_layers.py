@@ -1,11 +1,14 @@
 """Our CPU kernels against torch's own, and dropout's arithmetic."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from regard.config import Norm
 from regard.model import layers
-from regard.model.layers import Dropout, Linear, kept
+from regard.model.layers import Dropout, FeedForward, Linear, Residual, kept
 from regard.model.transformer import Transformer
 from tests.conftest import make_model, tiny_config
 
@@ -90,17 +93,83 @@ def test_dropout_is_off_in_eval_mode_and_reproducible_by_seed() -> None:
     assert torch.equal(Dropout(0.5)(x), first)
 
 
+def test_random_words_are_not_used_twice() -> None:
+    bits = kept(torch.empty(2**16), 0.5).view(16, -1)
+    agreement = (bits[:, None] == bits[None, :]).double().mean(-1)
+    assert (agreement[~torch.eye(16, dtype=torch.bool)] - 0.5).abs().max() < 5 * 0.5 / 64
+
+
+def test_a_dropout_close_to_one_keeps_next_to_nothing() -> None:
+    assert kept(torch.empty(2**16), 0.999999).sum() < 20
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_residual_drops_the_sublayers_output_and_nothing_else(norm: Norm) -> None:
+    residual = Residual(16, norm=norm, dropout=0.5, stack="encoder").train()
+    x = torch.randn(2, 3, 16)
+    torch.manual_seed(3)
+    actual = residual(x, torch.sin)
+    torch.manual_seed(3)
+    dropout, layer_norm = Dropout(0.5), residual.norm
+    post = norm == "post"
+    expected = layer_norm(x + dropout(torch.sin(x))) if post else x + dropout(torch.sin(layer_norm(x)))
+    torch.testing.assert_close(actual, expected)
+
+
+def test_feed_forward_drops_its_activations_and_nothing_else() -> None:
+    layer = FeedForward(16, 32, activation="relu", dropout=0.5, stack="encoder").train()
+    x = torch.randn(2, 3, 16)
+    torch.manual_seed(3)
+    actual = layer(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(actual, layer.outer(Dropout(0.5)(layer.inner(x).relu())))
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("place", ["dropout", "embedding_dropout", "attention_dropout", "activation_dropout"])
-def test_each_dropout_acts_in_training_only(place: str) -> None:
-    model = make_model(torch.float64, **{place: 0.5})
+def test_each_dropout_acts_in_both_stacks_in_training_only(place: str, norm: str) -> None:
+    model = make_model(torch.float64, norm=norm, **{place: 0.5})
     src, tgt_in = torch.tensor([[3, 4, 5]]), torch.tensor([[1, 2]])
     assert torch.equal(model(src, tgt_in), make_like(model)(src, tgt_in))
+    memory, mask = model.encode(src), model.padding_mask(src)
     model.train()
-    assert not torch.allclose(model(src, tgt_in), model(src, tgt_in))
+    assert not torch.allclose(model.encode(src), model.encode(src))
+    assert not torch.allclose(model.decode(tgt_in, memory, mask), model.decode(tgt_in, memory, mask))
+
+
+def test_attention_dropout_acts_at_every_site() -> None:
+    model = make_model(torch.float64, attention_dropout=0.5).train()
+    x = torch.randn(1, 6, 16, dtype=torch.float64)
+    mask = torch.ones(1, 1, 1, 6, dtype=torch.bool)
+    cross = model.decoder[0].cross_attention
+    sites: list[Callable[[], torch.Tensor]] = [
+        lambda: model.encoder[0].self_attention(x, mask=mask),
+        lambda: model.decoder[0].self_attention(x, causal=True),
+        lambda: cross(x, cross.project_memory(x), mask=mask),
+    ]
+    for site in sites:
+        assert not torch.allclose(site(), site())
+
+
+@pytest.mark.usefixtures("_one_dnn")
+@pytest.mark.parametrize("wanted", ["x", "weight", "bias"])
+def test_linear_gives_just_the_gradients_asked_for(wanted: str) -> None:
+    tensors = {"x": torch.randn(5, 24), "weight": torch.randn(40, 24), "bias": torch.randn(40)}
+    tensors[wanted].requires_grad_()
+    layers.linear(tensors["x"], tensors["weight"], tensors["bias"]).sin().sum().backward()
+    expected = torch.autograd.grad(F.linear(tensors["x"], tensors["weight"], tensors["bias"]).sin().sum(), tensors[wanted])
+    assert tensors[wanted].grad is not None
+    torch.testing.assert_close(tensors[wanted].grad, expected[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("_one_dnn")
+def test_autocast_is_obeyed() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert Linear(24, 40)(torch.randn(5, 24)).dtype == torch.bfloat16
 
 
 def make_like(model: Transformer) -> Transformer:
     """The same weights in float64, without any dropout."""
-    plain = Transformer(tiny_config()).double().eval()
+    plain = Transformer(tiny_config(norm=model.config.norm)).double().eval()
     plain.load_state_dict(model.state_dict())
     return plain

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from regard.train import loss as loss_module
 from regard.train.loss import Loss, smoothed_cross_entropy
@@ -70,11 +71,54 @@ def test_extreme_logits_stay_finite() -> None:
 
 
 def test_without_gradients_none_are_computed() -> None:
+    """One product instead of three."""
     states, weight, targets = inputs()
-    with torch.no_grad():
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
         loss = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1)
+    assert counter.get_total_flops() < 2 * (2 * 15 * 8 * 13)
     torch.testing.assert_close(loss.total, by_torch(states, weight, targets, 0.1))
     assert not loss.total.requires_grad
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
+def test_gradients_in_lower_precision(dtype: torch.dtype, tolerance: float) -> None:
+    """Large enough for the fast matrix kernels; divided by a number of tokens that bfloat16 cannot hold."""
+    states = torch.randn(16, 25, 32, dtype=torch.float64).to(dtype).requires_grad_()
+    weight = (torch.randn(3000, 32, dtype=torch.float64) / 4).to(dtype).requires_grad_()
+    targets = torch.randint(1, 3000, (16, 25))
+    targets[3, 18:] = 0
+    loss = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1)
+    ours = torch.autograd.grad(loss.total / loss.num_tokens, (states, weight))
+    precise = [tensor.detach().double().requires_grad_() for tensor in (states, weight)]
+    expected = torch.autograd.grad(by_torch(precise[0], precise[1], targets, 0.1) / 393, precise)
+    assert loss.num_tokens.item() == 393
+    for gradient, its_oracle in zip(ours, expected, strict=True):
+        assert gradient.dtype == dtype
+        assert (gradient.double() - its_oracle).norm() < tolerance * its_oracle.norm()
+        scale = (gradient.double() * its_oracle).sum() / its_oracle.square().sum()
+        assert abs(scale.item() - 1) < 1e-3  # no systematic error, whatever the rounding
+
+
+@pytest.mark.parametrize("frozen", ["states", "weight"])
+def test_either_side_may_be_frozen(frozen: str) -> None:
+    states, weight, targets = inputs()
+    {"states": states, "weight": weight}[frozen].requires_grad_(False)
+    smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1).total.backward()
+    free = weight if frozen == "states" else states
+    expected = torch.autograd.grad(by_torch(states, weight, targets, 0.1), free)[0]
+    assert free.grad is not None
+    torch.testing.assert_close(free.grad, expected, atol=1e-12, rtol=0)
+
+
+def test_sums_may_be_summed_in_place() -> None:
+    states, weight, targets = inputs()
+    one, two = (smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1) for _ in range(2))
+    total = one.total
+    total += two.total
+    total.backward()
+    expected = torch.autograd.grad(2 * by_torch(states, weight, targets, 0.1), weight)[0]
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, expected, atol=1e-12, rtol=0)
 
 
 def test_bfloat16_states_are_summed_in_float32() -> None:

@@ -68,7 +68,12 @@ def test_a_trace_holds_every_layer_and_head(model: Transformer, ids: Ids) -> Non
     torch.testing.assert_close(cross.weights, cross.scores.softmax(-1))
     assert trace.decoder.residual_norms.shape == (7, 2, 5)
     torch.testing.assert_close(trace.decoder.residual_norms[2, 1, 3], trace.decoder.residuals[2][1, 3].square().sum().sqrt())
-    assert [x.shape for x in trace.decoder.activations] == [(2, 5, 32)] * 2
+    for n, encoder in enumerate(model.encoder):
+        x = trace.encoder.residuals[2 * n + 1]  # what the feed-forward network saw
+        torch.testing.assert_close(trace.encoder.activations[n], encoder.feed_forward.inner(x).relu())
+    for n, decoder in enumerate(model.decoder):
+        x = trace.decoder.residuals[3 * n + 2]
+        torch.testing.assert_close(trace.decoder.activations[n], decoder.feed_forward.inner(x).relu())
 
 
 def test_the_model_keeps_nothing_of_a_trace(model: Transformer, ids: Ids) -> None:
@@ -112,6 +117,17 @@ def test_score_scale_replaces_the_root_of_d_k(ids: Ids) -> None:
     torch.testing.assert_close(doubled, model(src, tgt_in), atol=1e-12, rtol=0)
 
 
+def test_positions_off_is_a_model_whose_positions_are_all_zero(ids: Ids) -> None:
+    model = make_model(positions="learned")
+    src, tgt_in = ids(2, 5), ids(2, 4)
+    without = model.trace(src, tgt_in, Intervention(positions=False)).logits
+    assert not torch.allclose(without, model(src, tgt_in))
+    with torch.no_grad():
+        for positions in (model.src_positions, model.tgt_positions):
+            positions.weight.zero_()  # type: ignore[operator]
+    torch.testing.assert_close(without, model(src, tgt_in), atol=1e-12, rtol=0)
+
+
 def test_without_the_causal_mask_later_words_change_earlier_predictions(model: Transformer, ids: Ids) -> None:
     src, tgt_in = ids(1, 5), torch.tensor([[1, 5, 6, 7, 8]])
     other = torch.tensor([[1, 5, 6, 7, 9]])
@@ -143,5 +159,5 @@ def test_mistakes_are_told_in_a_sentence(model: Transformer, ids: Ids) -> None:
     missing = Intervention(heads_off=frozenset({Head("cross", 7, 0)}))
     with pytest.raises(ValueError, match="no cross head 0 in layer 7: counting from 0, this model has 2 such layers of 4"):
         model.trace(ids(1, 2), ids(1, 2), missing)
-    with pytest.raises(ValueError, match=r"call model\.eval\(\)"):
+    with pytest.raises(ValueError, match=r"a trace needs a model without dropout; call model\.eval\(\) first"):
         model.train().trace(ids(1, 2), ids(1, 2))

@@ -1,0 +1,57 @@
+"""The bench's arithmetic, without a clock."""
+
+import itertools
+import time
+from functools import partial
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.bench.model import BenchSettings, Speed, interleaved, print_table, step_flops
+from regard.bench.peers import Step, TorchTransformer
+from regard.model.transformer import Transformer
+from tests.conftest import tiny_config
+
+SETTINGS = BenchSettings(
+    preset="tiny", batch=4, length=5, vocab=50, rounds=3, steps=2, device="cpu", dtype="float32", compile=False
+)
+
+
+def test_step_flops_are_those_of_the_products() -> None:
+    config = tiny_config(encoder_layers=1, decoder_layers=3)
+    model = Transformer(config)
+    ids = torch.randint(1, 23, (4, 5))
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(ids, ids)
+    assert step_flops(config, 4, 5) == 3 * counter.get_total_flops()
+
+
+def test_rounds_are_interleaved_and_counted_in_tokens_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that moves half a second at every look; two contestants; one round of warming up."""
+    clock = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) / 2)
+    calls: list[str] = []
+    contestants: dict[str, Step] = {name: partial(calls.append, name) for name in ("regard", "peer")}
+    speeds = interleaved(SETTINGS, contestants, torch.device("cpu"))
+    assert calls == ["regard", "regard", "peer", "peer"] * 4
+    assert speeds == [Speed("regard", (80.0, 80.0, 80.0)), Speed("peer", (80.0, 80.0, 80.0))]  # 2 · 4 · 5 tokens in ½ s
+
+
+def test_the_table_says_how_many_times_as_fast(capsys: pytest.CaptureFixture[str]) -> None:
+    speeds = [Speed("regard", (10.0, 300.0, 310.0)), Speed("slow", (100.0,)), Speed("fast", (200.0,))]
+    print_table(SETTINGS, speeds, ceiling=2e9, tokens_at_ceiling=1000.0)
+    rows = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
+    assert "30%" in rows["regard"] and "10–310" in rows["regard"]
+    assert "3.00 ×" in rows["slow"] and "1.50 ×" in rows["fast"]
+    print_table(SETTINGS, speeds, ceiling=2e9, tokens_at_ceiling=1000.0)
+    assert "regard trains 1.50 times as fast as the faster peer, fast." in capsys.readouterr().out
+
+
+def test_the_peers_drop_what_ours_drops_and_no_more() -> None:
+    peer = TorchTransformer(tiny_config(dropout=0.5), max_length=5).train()
+    for layer in (*peer.transformer.encoder.layers, *peer.transformer.decoder.layers):
+        assert layer.self_attn.dropout == 0.0
+        assert layer.dropout.p == 0.0
+        assert layer.dropout1.p == layer.dropout2.p == 0.5
