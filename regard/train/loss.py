@@ -13,8 +13,8 @@ from torch import Tensor
 
 from regard.model.layers import linear
 
-# Logits made at a time: few enough for a CPU's cache (16 MiB in float32), enough to fill a GPU.
-CPU_CHUNK, GPU_CHUNK = 2**22, 2**27
+# Logits made at a time: few enough for a CPU's cache (8 MiB in float32), enough to fill a GPU.
+CPU_CHUNK, GPU_CHUNK = 2**21, 2**27
 
 
 class Loss(NamedTuple):
@@ -69,7 +69,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             x, target, real = states[rows], targets[rows], is_real[rows]
             logits = linear(x, weight, None).to(precise)  # (R, V), for this chunk's R
             target_logit = logits.gather(1, target[:, None])[:, 0]
-            log_probs = logits.log_softmax(-1)
+            log_probs = torch.log_softmax(logits, -1, out=logits)  # in place: fresh memory costs as much as the arithmetic
             target_log_prob = log_probs.gather(1, target[:, None])[:, 0]
             log_z = target_logit - target_log_prob
             mean_log_prob = (x.to(precise) @ weight_sum) / vocab_size - log_z

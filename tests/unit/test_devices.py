@@ -72,3 +72,17 @@ def test_nothing_to_attend_to_is_zeros_on_every_device(device: str, dtype: torch
     torch.testing.assert_close(output.double().cpu(), expected, atol=3e-2 if dtype == torch.bfloat16 else 1e-5, rtol=0)
     for tensor in (q, k, v):
         assert tensor.grad is not None and tensor.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_loss_and_its_gradients_agree_with_float64_on_every_device(device: str) -> None:
+    states, weight = torch.randn(4, 6, 16), torch.randn(3000, 16)
+    targets = torch.randint(1, 3000, (4, 6))
+    targets[1, 2:] = 0
+    gradients = []
+    for where, dtype in ((device, torch.float32), ("cpu", torch.float64)):
+        inputs = [tensor.to(where, dtype).requires_grad_() for tensor in (states, weight)]
+        loss = smoothed_cross_entropy(inputs[0], inputs[1], targets.to(where), pad_id=0, smoothing=0.1)
+        gradients.append([loss.total, loss.nll, *torch.autograd.grad(loss.total, inputs)])
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual.double().cpu(), expected, atol=1e-3, rtol=1e-4)
