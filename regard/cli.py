@@ -34,6 +34,46 @@ def _options(
     pass
 
 
+@app.command()
+def prepare(
+    output: Annotated[Path, typer.Option("--output", "-o", help="the folder to make")],
+    src: Annotated[list[str], typer.Option(help="source text, or a .tsv, .jsonl or .tmx with both sides; may be repeated")],
+    valid_src: Annotated[str, typer.Option(help="text to validate on")],
+    tgt: Annotated[list[str] | None, typer.Option(help="target text, line by line beside --src")] = None,
+    valid_tgt: Annotated[str | None, typer.Option(help="its target side")] = None,
+    test_src: Annotated[str | None, typer.Option(help="text to keep apart; looked at for leakage")] = None,
+    test_tgt: Annotated[str | None, typer.Option(help="its target side")] = None,
+    weight: Annotated[list[float] | None, typer.Option(help="how often each --src is seen in an epoch")] = None,
+    src_lang: Annotated[str | None, typer.Option(help="its code; default: the file's suffix")] = None,
+    tgt_lang: Annotated[str | None, typer.Option(help="its code; default: the file's suffix")] = None,
+    vocab_size: Annotated[int, typer.Option(min=0, help="subwords; 0: by the size of the corpus")] = 0,
+    separate_vocab: Annotated[bool, typer.Option("--separate-vocab", help="subwords for each side")] = False,
+    seed: Annotated[int, typer.Option(help="of the sample that subwords are learnt from")] = 1,
+) -> None:
+    """Clean parallel text, learn its subwords, and store it for training, with a report on what it is like.
+
+    Files may be plain, .gz, .xz or pipes.
+
+    Example: regard prepare --src train.de --tgt train.en --valid-src valid.de --valid-tgt valid.en -o prepared
+    """
+    from regard.config import DataConfig
+    from regard.data.command import corpora_of, corpus_of, language_of, run
+
+    run(
+        DataConfig(
+            train=corpora_of(src, tgt or [], weight or []),
+            valid=corpus_of(valid_src, valid_tgt),
+            test=() if test_src is None else (corpus_of(test_src, test_tgt),),
+            src_lang=language_of(src[0]) if src_lang is None else src_lang,
+            tgt_lang=language_of(tgt[0] if tgt else "") if tgt_lang is None else tgt_lang,
+            vocab_size=vocab_size,
+            shared_vocab=not separate_vocab,
+            seed=seed,
+        ),
+        output,
+    )
+
+
 @bench.command("model")
 def bench_model(
     preset: Annotated[str, typer.Option(help="tiny, small, base or big")] = "small",

@@ -105,3 +105,48 @@ PRESETS: dict[str, tuple[int, int, int, int, float]] = {
     "base": (6, 512, 8, 2048, 0.1),
     "big": (6, 1024, 16, 4096, 0.3),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleaningConfig:
+    """Limits of the filters; 0 or false turns one off. Lengths are in characters: words are no unit in Chinese."""
+
+    max_characters: int = 1000
+    max_tokens: int = 256  # subwords on either side
+    max_ratio: float = 6.0  # the longer side over the shorter, where the longer has at least `ratio_from` characters
+    ratio_from: int = 20
+    drop_empty: bool = True
+    drop_duplicates: bool = True
+    drop_copies: bool = True
+    drop_wrong_script: bool = True
+    drop_control_characters: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """Two aligned files, or one .tsv, .jsonl or .tmx that holds both sides. `weight` is how often each of its pairs is seen
+    in an epoch: 2 is twice, 0.5 every other epoch."""
+
+    src: str
+    tgt: str | None = None
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.weight > 0:
+            raise ValueError(f"data.weight is {self.weight} for {self.src}; it must be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """What to learn from, and into what subwords to cut it."""
+
+    train: tuple[CorpusConfig, ...]
+    valid: CorpusConfig
+    test: tuple[CorpusConfig, ...] = ()  # never trained on; looked at for leakage only
+    src_lang: str = ""
+    tgt_lang: str = ""
+    vocab_size: int = 0  # 0: by the size of the corpus
+    shared_vocab: bool = True
+    sample_pairs: int = 200_000  # the subwords are learnt from as many, drawn by `seed`
+    seed: int = 1
+    cleaning: CleaningConfig = CleaningConfig()

@@ -116,7 +116,8 @@ def interleaved(settings: BenchSettings, contestants: dict[str, Step], device: t
     """Round by round, each contestant in turn: whatever else the machine does meets all of them alike."""
     num_tokens = settings.steps * settings.batch * settings.length
     rounds: dict[str, list[float]] = {name: [] for name in contestants}
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    stderr = Console(stderr=True)
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
         task = progress.add_task("warming up", total=len(contestants) * (settings.rounds + 1))
         for turn in range(settings.rounds + 1):
             for name, step in contestants.items():

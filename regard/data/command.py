@@ -1,0 +1,55 @@
+"""`regard prepare`: from what was typed to a prepared folder, with progress."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from regard.config import CorpusConfig, DataConfig
+from regard.data.prepare import prepare
+from regard.data.report import print_report
+from regard.text.corpus import Pair, content_suffix
+
+TWO_SIDED = (".tsv", ".jsonl", ".tmx")
+
+
+def corpora_of(src: list[str], tgt: list[str], weights: list[float]) -> tuple[CorpusConfig, ...]:
+    """The training corpora, from flags that may be repeated."""
+    if tgt and len(tgt) != len(src):
+        raise ValueError(f"--src was given {len(src)} times and --tgt {len(tgt)} times; give one --tgt for each --src")
+    if weights and len(weights) != len(src):
+        raise ValueError(f"--weight was given {len(weights)} times for {len(src)} corpora; give one for each, or none")
+    targets: list[str | None] = [*tgt] or [None] * len(src)
+    return tuple(
+        CorpusConfig(src=one, tgt=other, weight=weight)
+        for one, other, weight in zip(src, targets, weights or [1.0] * len(src), strict=True)
+    )
+
+
+def corpus_of(src: str, tgt: str | None) -> CorpusConfig:
+    return CorpusConfig(src=src, tgt=tgt)
+
+
+def language_of(path: str) -> str:
+    """`de` for train.de.xz; nothing for names that do not tell."""
+    suffix = content_suffix(path)
+    letters = suffix.removeprefix(".").split("-")[0]
+    return suffix.removeprefix(".") if suffix not in TWO_SIDED and letters.isalpha() and len(letters) in (2, 3) else ""
+
+
+def run(config: DataConfig, folder: Path) -> None:
+    stderr = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+
+        def track(pairs: Iterable[Pair], what: str) -> Iterator[Pair]:
+            task = progress.add_task(what, total=None)
+            for count, pair in enumerate(pairs, start=1):
+                yield pair
+                if count % 1000 == 0:
+                    progress.update(task, completed=count)
+
+        report = prepare(config, folder, track)
+    print_report(report, Console())
+    stderr.print(f"prepared {report.splits['train'].kept:,} pairs in {folder}; the whole report is {folder / 'data.json'}")

@@ -1,0 +1,119 @@
+"""Subwords: SentencePiece BPE with byte fallback, one model for both languages or one for each.
+
+Text goes in raw and comes out raw. Special tokens are ids and never text: a literal `</s>` in a sentence stays what it is,
+and what the vocabulary has never seen is spelled in bytes.
+"""
+
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+NUM_RESERVED = 4 + 256  # the special tokens, and every byte
+
+
+def learn_subwords(sentences: Iterable[str], vocab_size: int) -> bytes:
+    """A SentencePiece model of `vocab_size` pieces, or of as many as the text supports. The rarest characters, one in two
+    thousand, get no piece of their own."""
+    if vocab_size <= NUM_RESERVED:
+        raise ValueError(f"a vocabulary of {vocab_size} is too small: {NUM_RESERVED} entries are special tokens and bytes")
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            byte_fallback=True,
+            character_coverage=0.9995,
+            normalization_rule_name="identity",  # the text is NFC already, and must come back as it was
+            pad_id=PAD_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            unk_id=UNK_ID,
+            max_sentence_length=2**20,
+            num_threads=os.cpu_count() or 1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            f"no vocabulary of {vocab_size} could be learnt from this text ({_last_sentence(error)}); try a smaller one"
+        ) from error
+    return model.getvalue()
+
+
+def _last_sentence(error: RuntimeError) -> str:
+    return str(error).strip().rpartition("] ")[2].rstrip(". ") or "SentencePiece gave no reason"
+
+
+class Subwords:
+    """One SentencePiece model: text to ids and back."""
+
+    def __init__(self, model: bytes) -> None:
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise ValueError("this is no SentencePiece model") from error
+        self.model = model
+
+    def __len__(self) -> int:
+        return int(self._processor.get_piece_size())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without BOS or EOS."""
+        ids: list[list[int]] = self._processor.encode(list(texts))
+        return ids
+
+    def encode_with_dropout(self, texts: Sequence[str], *, dropout: float, seed: int) -> list[list[int]]:
+        """BPE-dropout (Provilkov et al. 2020): each merge is left out with this probability. One seed, one result."""
+        sentencepiece.set_random_generator_seed(seed % 2**32)
+        ids: list[list[int]] = self._processor.encode(list(texts), enable_sampling=True, alpha=dropout, num_threads=1)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these ids; special tokens have none."""
+        text: str = self._processor.decode([token for token in ids if token > UNK_ID])
+        return text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        pieces: list[str] = self._processor.id_to_piece(list(ids))
+        return pieces
+
+    def knows(self, character: str) -> bool:
+        """Whether a character is a piece; others are spelled in bytes."""
+        return int(self._processor.piece_to_id(character)) != UNK_ID
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Both sides' subwords: the same ones, or a model for each."""
+
+    src: Subwords
+    tgt: Subwords
+
+    @property
+    def is_shared(self) -> bool:
+        return self.src.model == self.tgt.model
+
+    def save(self, folder: Path) -> list[Path]:
+        """`tokenizer.model`, or `tokenizer.src.model` and `tokenizer.tgt.model`."""
+        models = {"": self.src.model} if self.is_shared else {".src": self.src.model, ".tgt": self.tgt.model}
+        paths = []
+        for side, model in models.items():
+            paths.append(folder / f"tokenizer{side}.model")
+            paths[-1].write_bytes(model)
+        return paths
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        if (folder / "tokenizer.model").exists():
+            shared = Subwords((folder / "tokenizer.model").read_bytes())
+            return cls(shared, shared)
+        if not (folder / "tokenizer.src.model").exists():
+            raise ValueError(f"there is no tokenizer in {folder}")
+        return cls(*(Subwords((folder / f"tokenizer.{side}.model").read_bytes()) for side in ("src", "tgt")))

@@ -1,0 +1,69 @@
+"""`regard prepare` as a person types it, on good text and on hostile text."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.commands.test_bench import run
+
+WORDS = {"Hund": "dog", "Katze": "cat", "läuft": "runs", "schläft": "sleeps", "heute": "today", "gern": "gladly"}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    chance = random.Random(3)
+    for split, count in (("train", 500), ("valid", 20)):
+        rows = [chance.choices(list(WORDS), k=chance.randint(2, 9)) for _ in range(count)]
+        (tmp_path / f"{split}.de").write_text("".join(" ".join(row) + "\n" for row in rows), encoding="utf-8")
+        (tmp_path / f"{split}.en").write_text(
+            "".join(" ".join(WORDS[w] for w in row) + "\n" for row in rows), encoding="utf-8"
+        )
+    return tmp_path
+
+
+def flags(folder: Path, **files: str) -> list[str]:
+    names = {"src": "train.de", "tgt": "train.en", "valid-src": "valid.de", "valid-tgt": "valid.en"}
+    names |= {name.replace("_", "-"): file for name, file in files.items()}
+    return [word for name, file in names.items() for word in (f"--{name}", str(folder / file))]
+
+
+def test_good_text_becomes_a_folder_and_a_report(text: Path) -> None:
+    result = run("prepare", *flags(text), "--vocab-size", "300", "-o", str(text / "prepared"))
+    assert result.returncode == 0, result.stderr
+    assert "de" in result.stdout and "shared subwords" in result.stdout
+    report = json.loads((text / "prepared" / "data.json").read_text(encoding="utf-8"))
+    assert (report["src_lang"], report["tgt_lang"]) == ("de", "en")
+    assert report["splits"]["train"]["kept"] + report["splits"]["train"]["dropped"].get("duplicate", 0) == 500
+    again = run("prepare", *flags(text), "-o", str(text / "prepared"))
+    assert again.returncode == 2
+    assert "prepared is there already; choose another folder, or delete it to prepare anew\n" in again.stderr
+
+
+HOSTILE = {
+    "empty": b"",
+    "misaligned": b"one line\n",
+    "binary": bytes(range(256)) * 400,
+    "a line of 10 MB": b"a" * 10_000_000,
+    "mixed encodings": b"gut\n" * 100 + "Müller\n".encode("latin-1") + "gut\n".encode("utf-16") * 100,
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("place", ["src", "valid_tgt"])
+def test_hostile_text_gets_one_sentence_and_exit_code_2(text: Path, kind: str, place: str) -> None:
+    (text / "hostile.de").write_bytes(HOSTILE[kind])
+    result = run("prepare", *flags(text, **{place: "hostile.de"}), "-o", str(text / "out" / "prepared"))
+    assert result.returncode == 2
+    assert result.stderr.startswith("regard: ") and result.stderr.count("\n") == 1, result.stderr
+    assert "hostile.de" in result.stderr
+    assert not list((text / "out").glob("**/*"))
+
+
+def test_flags_that_do_not_fit_together(text: Path) -> None:
+    result = run("prepare", *flags(text), "--src", "more.de", "-o", str(text / "prepared"))
+    assert (result.returncode, result.stderr) == (
+        2,
+        "regard: --src was given 2 times and --tgt 1 times; give one --tgt for each --src\n",
+    )

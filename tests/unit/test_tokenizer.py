@@ -1,0 +1,77 @@
+"""Subwords: text comes back as it went in, special tokens are never text, and dropout obeys its seed."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from regard.text.tokenizer import BOS_ID, EOS_ID, NUM_RESERVED, PAD_ID, UNK_ID, Subwords, Tokenizer, learn_subwords
+
+WORDS = "der die das Haus Maus Hund house mouse dog the and und läuft runs schnell fast 学习 机器".split()
+
+
+def sentences(seed: int, count: int = 2000) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=chance.randint(1, 8))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def subwords() -> Subwords:
+    return Subwords(learn_subwords(sentences(1), 340))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "der Hund läuft schnell",
+        "a literal </s> <s> <pad> <unk> <0x41> stays text",
+        "never seen: ☃ 𝔘 \U0001f600 ñ",
+        "▁ the marker itself? no: it is a space to SentencePiece",
+        "机器 学习",
+        "",
+    ],
+)
+def test_text_comes_back(subwords: Subwords, text: str) -> None:
+    ids = subwords.encode([text])[0]
+    assert not {PAD_ID, BOS_ID, EOS_ID, UNK_ID} & set(ids)
+    assert subwords.decode(ids) == text.replace("▁", " ").strip()
+    assert subwords.decode([BOS_ID, *ids, EOS_ID, PAD_ID]) == text.replace("▁", " ").strip()
+
+
+def test_known_words_are_few_pieces_and_unknown_characters_are_bytes(subwords: Subwords) -> None:
+    assert subwords.pieces(subwords.encode(["Hund"])[0]) == ["▁Hund"]
+    snowman = subwords.encode(["☃"])[0]
+    assert subwords.pieces(snowman)[-3:] == ["<0xE2>", "<0x98>", "<0x83>"]
+    assert all(UNK_ID < token < NUM_RESERVED for token in snowman[-3:])
+    assert subwords.knows("H") and not subwords.knows("☃")
+
+
+def test_dropout_varies_with_the_seed_and_with_nothing_else(subwords: Subwords) -> None:
+    texts = sentences(2, 200)
+    plain = subwords.encode(texts)
+    first = subwords.encode_with_dropout(texts, dropout=0.1, seed=5)
+    assert subwords.encode_with_dropout(texts, dropout=0.1, seed=6) != first != plain
+    assert subwords.encode_with_dropout(texts, dropout=0.1, seed=5) == first
+    assert [subwords.decode(ids) for ids in first] == texts
+    assert sum(map(len, first)) > sum(map(len, plain))
+
+
+def test_a_vocabulary_is_no_larger_than_the_text_supports(subwords: Subwords) -> None:
+    assert len(subwords) <= 340
+    assert len(Subwords(learn_subwords(["ab ab ab"], 5000))) < 300
+    with pytest.raises(ValueError, match="a vocabulary of 200 is too small: 260 entries are special tokens and bytes"):
+        learn_subwords(["ab"], 200)
+    with pytest.raises(ValueError, match="this is no SentencePiece model"):
+        Subwords(b"nonsense")
+
+
+def test_saving_and_loading(subwords: Subwords, tmp_path: Path) -> None:
+    other = Subwords(learn_subwords(sentences(3), 330))
+    for name, tokenizer in (("shared", Tokenizer(subwords, subwords)), ("separate", Tokenizer(subwords, other))):
+        (tmp_path / name).mkdir()
+        tokenizer.save(tmp_path / name)
+        loaded = Tokenizer.load(tmp_path / name)
+        assert loaded.is_shared == (name == "shared")
+        assert (loaded.src.model, loaded.tgt.model) == (tokenizer.src.model, tokenizer.tgt.model)
+    with pytest.raises(ValueError, match="there is no tokenizer in"):
+        Tokenizer.load(tmp_path)
