@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from regard.config import CorpusConfig, DataConfig
+from regard.data.batching import PairLengths, epoch_batches, padding_share
 from regard.data.prepare import prepare
 from regard.data.report import print_report
+from regard.data.store import PairStore
 from regard.text.corpus import Pair, content_suffix
 
 TWO_SIDED = (".tsv", ".jsonl", ".tmx")
@@ -35,7 +38,18 @@ def language_of(path: str) -> str:
     """`de` for train.de.xz; nothing for names that do not tell."""
     suffix = content_suffix(path)
     letters = suffix.removeprefix(".").split("-")[0]
-    return suffix.removeprefix(".") if suffix not in TWO_SIDED and letters.isalpha() and len(letters) in (2, 3) else ""
+    tells = suffix not in (*TWO_SIDED, ".src", ".tgt", ".txt") and letters.isalpha() and len(letters) in (2, 3)
+    return suffix.removeprefix(".") if tells else ""
+
+
+def print_padding(folder: Path, batch_tokens: int, console: Console) -> None:
+    """What training would fill its batches up with, in a first epoch."""
+    store = PairStore.open(folder, "train")
+    lengths = PairLengths.of(store.src.lengths, store.tgt.lengths)
+    batches = epoch_batches(lengths, np.arange(len(store)), batch_tokens=batch_tokens, seed=1, epoch=0)
+    console.print(
+        f"{len(batches):,} batches of up to {batch_tokens:,} tokens a side, {padding_share(lengths, batches):.1%} padding"
+    )
 
 
 def run(config: DataConfig, folder: Path) -> None:
@@ -52,4 +66,6 @@ def run(config: DataConfig, folder: Path) -> None:
 
         report = prepare(config, folder, track)
     print_report(report, Console())
+    for batch_tokens in (2048, 4096, 25600):
+        print_padding(folder, batch_tokens, Console())
     stderr.print(f"prepared {report.splits['train'].kept:,} pairs in {folder}; the whole report is {folder / 'data.json'}")

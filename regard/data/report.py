@@ -106,7 +106,7 @@ def print_report(report: DataReport, console: Console) -> None:
     """The report as a person reads it: a table, then what is worth a second look."""
     table = Table()
     table.add_column("split", no_wrap=True)
-    for heading in ("pairs read", "kept", "language", "tokens", "per word", "longest", "in bytes"):
+    for heading in ("read", "kept", "side", "tokens", "a word", "longest", "bytes"):
         table.add_column(heading, justify="right", no_wrap=True)
     languages = (report.src_lang or "source", report.tgt_lang or "target")
     for name, split in report.splits.items():

@@ -1,0 +1,79 @@
+"""Which pairs go together, and in what order: a pure function of lengths, budget, seed and epoch.
+
+Nothing is remembered between epochs or batches, so a run can begin anywhere.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+
+STRIPS = 1.6  # times √batches; measured to pad least (EXPERIMENTS.md)
+
+
+@dataclass(frozen=True)
+class PairLengths:
+    """Tokens of each pair as the model sees them: EOS counted on both sides."""
+
+    src: Indices
+    tgt: Indices
+
+    @classmethod
+    def of(cls, src_lengths: Indices, tgt_lengths: Indices) -> "PairLengths":
+        return cls(src_lengths + 1, tgt_lengths + 1)
+
+
+def epoch_pairs(weights: npt.NDArray[np.float64], *, seed: int, epoch: int) -> Indices:
+    """The pairs of an epoch, each as often as its weight says, the fraction by lot. Weight 1 is exactly once."""
+    lot = np.random.default_rng([seed, epoch, 0]).random(len(weights))
+    times = np.floor(weights).astype(np.int64) + (lot < weights % 1.0)
+    return np.repeat(np.arange(len(weights), dtype=np.int64), times)
+
+
+def epoch_batches(lengths: PairLengths, pairs: Indices, *, batch_tokens: int, seed: int, epoch: int) -> list[Indices]:
+    """Batches of similar lengths in random order, each of at most `batch_tokens` on its larger side, padding included. A
+    pair that is longer than that is a batch of its own.
+
+    Both sides are padded, so both should be alike: pairs are cut by target length into strips, each strip is ordered by
+    source length, and batches are cut from the strips one after the other. With about as many strips as a strip has
+    batches, a batch's range of lengths is equally narrow on both sides. Ties are broken at random, so that two epochs put
+    different pairs together; then the batches are shuffled.
+    """
+    random = np.random.default_rng([seed, epoch, 1])
+    src, tgt = lengths.src[pairs], lengths.tgt[pairs]
+    by_target = np.lexsort((random.random(len(pairs)), tgt))
+    num_batches = np.maximum(src, tgt).sum() / batch_tokens
+    strip = np.empty(len(pairs), dtype=np.int64)
+    strip[by_target] = np.cumsum(tgt[by_target]) * max(1.0, STRIPS * np.sqrt(num_batches)) // (tgt.sum() + 1)
+    # Up one strip and down the next: where two strips meet in a batch, their sources are of one length.
+    snake = np.where(strip % 2 == 0, src, -src)
+    order = np.lexsort((random.random(len(pairs)), snake, strip))
+    batches = [pairs[order[start:end]] for start, end in _cuts(src[order], tgt[order], batch_tokens)]
+    return [batches[n] for n in random.permutation(len(batches))]
+
+
+def _cuts(src: Indices, tgt: Indices, batch_tokens: int) -> list[tuple[int, int]]:
+    """Where a sequence of pairs is cut so that each piece, padded, stays within the budget."""
+    cuts = []
+    start, longest = 0, 0
+    for end, length in enumerate(np.maximum(src, tgt).tolist()):
+        longest_with = max(longest, length)
+        if end > start and longest_with * (end - start + 1) > batch_tokens:
+            cuts.append((start, end))
+            start, longest_with = end, length
+        longest = longest_with
+    if len(src):
+        cuts.append((start, len(src)))
+    return cuts
+
+
+def padding_share(lengths: PairLengths, batches: list[Indices]) -> float:
+    """How much of all batches' tokens, both sides together, is padding."""
+    real = padded = 0
+    for batch in batches:
+        for side in (lengths.src[batch], lengths.tgt[batch]):
+            real += int(side.sum())
+            padded += int(side.max()) * len(batch)
+    return 1.0 - real / max(1, padded)

@@ -1,0 +1,92 @@
+"""How much time and memory `regard prepare` takes for millions of pairs.
+
+    python scripts/large_corpus.py SRC TGT --pairs 2000000
+
+SRC and TGT are aligned texts (plain, .gz or .xz), repeated and perturbed (words swapped, copies numbered) until there are
+enough pairs. Prints the wall-clock time, the largest resident memory of the command and its workers taken together, and
+how long the prepared folder takes to open.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from regard.config import CorpusConfig
+from regard.data.store import PairStore
+from regard.text.corpus import Pair, read_pairs
+
+
+def perturbed(text: str, chance: random.Random, number: int) -> str:
+    words = text.split(" ")
+    here, there = chance.randrange(len(words)), chance.randrange(len(words))
+    words[here], words[there] = words[there], words[here]
+    return f"{' '.join(words)} {number}"
+
+
+def write(folder: Path, pairs: list[Pair], count: int) -> None:
+    chance = random.Random(0)
+    with (
+        (folder / "train.src").open("w", encoding="utf-8") as src,
+        (folder / "train.tgt").open("w", encoding="utf-8") as tgt,
+    ):
+        for number in range(count):
+            pair = pairs[number % len(pairs)]
+            src.write(perturbed(pair.src, chance, number) + "\n")
+            tgt.write(perturbed(pair.tgt, chance, number) + "\n")
+    for side in (0, 1):
+        text = "".join(pair[side] + "\n" for pair in pairs[:1000])
+        (folder / f"valid.{('src', 'tgt')[side]}").write_text(text, encoding="utf-8")
+
+
+def resident_bytes(root: int) -> int:
+    """Of a process and all its descendants; pages they share are counted once for each (so this is an upper bound)."""
+    children: dict[int, list[int]] = {}
+    resident: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+        except OSError:
+            continue
+        process = int(status.parent.name)
+        children.setdefault(int(lines["PPid"]), []).append(process)
+        resident[process] = int(lines.get("VmRSS", "0 kB").split()[0]) * 1024
+    family, total = [root], 0
+    while family:
+        process = family.pop()
+        total += resident.get(process, 0)
+        family += children.get(process, [])
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("src")
+    parser.add_argument("tgt")
+    parser.add_argument("--pairs", type=int, default=2_000_000)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write(folder, list(read_pairs(CorpusConfig(src=arguments.src, tgt=arguments.tgt))), arguments.pairs)
+        flags = [f"--{split}{side}" for split in ("", "valid-") for side in ("src", "tgt")]
+        files = [str(folder / f"{split}.{side}") for split in ("train", "valid") for side in ("src", "tgt")]
+        words = [word for pair in zip(flags, files, strict=True) for word in pair]
+        started, most = time.perf_counter(), 0
+        process = subprocess.Popen([sys.executable, "-m", "regard", "prepare", *words, "-o", str(folder / "prepared")])
+        while process.poll() is None:
+            most = max(most, resident_bytes(process.pid))
+            time.sleep(0.1)
+        seconds = time.perf_counter() - started
+        opened = time.perf_counter()
+        store = PairStore.open(folder / "prepared", "train")
+        num_tokens = int(store.tgt.lengths.sum())
+        opened = time.perf_counter() - opened
+        print(f"{len(store):,} pairs, {num_tokens:,} target tokens: prepared in {seconds:.0f} s")
+        print(f"largest resident memory {most / 2**20:,.0f} MiB; the prepared folder opens in {opened:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Every pair once, within the budget, in an order that only seed and epoch decide."""
+
+import numpy as np
+import pytest
+
+from regard.data.batch import collate
+from regard.data.batching import Indices, PairLengths, epoch_batches, epoch_pairs, padding_share
+
+
+def random_lengths(count: int, seed: int = 0) -> PairLengths:
+    """Targets of 1 to 60 tokens, sources of about the same length."""
+    random = np.random.default_rng(seed)
+    tgt = random.gamma(3.0, 5.0, count).astype(np.int64) + 1
+    src = np.maximum(1, (tgt * random.normal(1.0, 0.2, count)).astype(np.int64))
+    return PairLengths.of(src, tgt)
+
+
+def batches_of(lengths: PairLengths, *, batch_tokens: int = 512, seed: int = 1, epoch: int = 0) -> list[Indices]:
+    pairs = epoch_pairs(np.ones(len(lengths.src)), seed=seed, epoch=epoch)
+    return epoch_batches(lengths, pairs, batch_tokens=batch_tokens, seed=seed, epoch=epoch)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 999])
+@pytest.mark.parametrize("batch_tokens", [1, 100, 4096, 10**9])
+def test_every_pair_exactly_once_and_no_batch_over_its_budget(count: int, batch_tokens: int) -> None:
+    lengths = random_lengths(count)
+    batches = batches_of(lengths, batch_tokens=batch_tokens)
+    assert sorted(np.concatenate([*batches, np.zeros(0, dtype=np.int64)]).tolist()) == list(range(count))
+    for batch in batches:
+        size = len(batch) * max(lengths.src[batch].max(), lengths.tgt[batch].max())
+        assert size <= batch_tokens or len(batch) == 1
+
+
+def test_the_order_is_a_function_of_seed_and_epoch() -> None:
+    lengths = random_lengths(2000)
+
+    def order(seed: int, epoch: int) -> list[list[int]]:
+        return [batch.tolist() for batch in batches_of(lengths, seed=seed, epoch=epoch)]
+
+    assert order(1, 0) == order(1, 0)
+    assert order(1, 0) != order(1, 1) and order(1, 0) != order(2, 0)
+    together = [{frozenset(batch) for batch in order(1, epoch)} for epoch in (0, 1)]
+    assert len(together[0] & together[1]) < len(together[0]) / 10  # other neighbours, not only another order
+
+
+def test_batches_come_in_no_order_of_length() -> None:
+    lengths = random_lengths(5000)
+    longest = [lengths.tgt[batch].max() for batch in batches_of(lengths)]
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.2
+
+
+def test_padding_is_little_and_counted_right() -> None:
+    lengths = random_lengths(30_000)
+    batches = batches_of(lengths, batch_tokens=2048)
+    assert padding_share(lengths, batches) < 0.05
+    by_hand = PairLengths(np.array([2, 4]), np.array([3, 3]))
+    assert padding_share(by_hand, [np.array([0, 1])]) == pytest.approx(1 - 12 / 14)
+
+
+def test_weights_say_how_often_a_pair_is_seen() -> None:
+    weights = np.repeat([1.0, 2.0, 0.25, 1.5], 4000)
+    counts = np.bincount(epoch_pairs(weights, seed=3, epoch=0), minlength=16_000).reshape(4, 4000)
+    assert (counts[0] == 1).all() and (counts[1] == 2).all()
+    assert set(counts[2]) == {0, 1} and abs(counts[2].mean() - 0.25) < 0.04
+    assert set(counts[3]) == {1, 2} and abs(counts[3].mean() - 1.5) < 0.04
+    assert not np.array_equal(epoch_pairs(weights, seed=3, epoch=0), epoch_pairs(weights, seed=3, epoch=1))
+
+
+def test_collate_shifts_right_and_pads_at_the_end() -> None:
+    batch = collate([[5, 6, 7], [8]], [[9], [10, 11]])
+    assert batch.src.tolist() == [[5, 6, 7, 2], [8, 2, 0, 0]]
+    assert batch.tgt_in.tolist() == [[1, 9, 0], [1, 10, 11]]
+    assert batch.tgt_out.tolist() == [[9, 2, 0], [10, 11, 2]]
+    assert batch.num_tokens == 5
+    empty = collate([[]], [np.array([], dtype=np.uint16)])
+    assert (empty.src.tolist(), empty.tgt_in.tolist(), empty.tgt_out.tolist()) == ([[2]], [[1]], [[2]])
