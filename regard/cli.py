@@ -1,6 +1,5 @@
 """The command line. Nothing here imports torch until a command needs it, so that `--help` answers at once."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -110,14 +109,3 @@ def bench_model(
         ),
         json_path=json,
     )
-
-
-def main() -> None:
-    """What a person did wrong gets one sentence and exit code 2; what we did wrong keeps its traceback."""
-    try:
-        app()
-    except (ValueError, OSError) as error:
-        print(f"regard: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)

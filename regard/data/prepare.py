@@ -10,10 +10,13 @@ import os
 import random
 import re
 import shutil
+import signal
+import threading
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from multiprocessing import get_context
@@ -91,7 +94,8 @@ def parallel_map(function: Callable[..., R], items: Iterable[T], *arguments: obj
     with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
         try:
             for item in items:
-                waiting.append(pool.submit(function, item, *arguments))
+                with _without_interrupts():
+                    waiting.append(pool.submit(function, item, *arguments))
                 if len(waiting) > 2 * num_processes:
                     yield waiting.popleft().result()
             while waiting:
@@ -100,8 +104,21 @@ def parallel_map(function: Callable[..., R], items: Iterable[T], *arguments: obj
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-class _Unseen:
-    """Which held-out texts stand in the training text: asked of every training pair, whatever the filters say of it."""
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes started meanwhile ignore Ctrl-C for good: it is this one's to handle, theirs would be tracebacks."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _LeakageCheck:
+    """Which held-out texts stand in the training text: asked of every pair that is kept."""
 
     def __init__(self, held_out: dict[str, list[CleanPair]]) -> None:
         self._held_out = held_out
@@ -177,9 +194,9 @@ def prepare(config: DataConfig, folder: Path, track: Track[Pair] = lambda items,
 def _prepare_into(folder: Path, config: DataConfig, track: Track[Pair]) -> DataReport:
     held_out = {"valid": _read_held_out(config.valid, config)}
     held_out |= {f"test{n}" if n > 1 else "test": _read_held_out(c, config) for n, c in enumerate(config.test, start=1)}
-    unseen, sample = _Unseen(held_out), _Sample(config.sample_pairs, config.seed)
+    leakage_check, sample = _LeakageCheck(held_out), _Sample(config.sample_pairs, config.seed)
     train = SplitReport()
-    kept_by_corpus = _clean_into_spool(folder, config, train, unseen, sample, track)
+    kept_by_corpus = _clean_into_spool(folder, config, train, leakage_check, sample, track)
     if train.kept == 0:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in train.reasons)
         raise ValueError(f"none of the {train.read:,} training pairs was fit to learn from ({reasons}); see data.cleaning")
@@ -196,7 +213,7 @@ def _prepare_into(folder: Path, config: DataConfig, track: Track[Pair]) -> DataR
         (folder / f"spool.{side}").unlink()
     return DataReport(
         splits=splits,
-        leakage=unseen.report(),
+        leakage=leakage_check.report(),
         corpora=[
             {"src": corpus.src, "tgt": corpus.tgt, "weight": corpus.weight, "pairs": count}
             for corpus, count in zip(config.train, kept_by_corpus, strict=True)
@@ -222,7 +239,7 @@ def _read_held_out(corpus: CorpusConfig, config: DataConfig) -> list[CleanPair]:
 
 
 def _clean_into_spool(
-    folder: Path, config: DataConfig, report: SplitReport, unseen: _Unseen, sample: _Sample, track: Track[Pair]
+    folder: Path, config: DataConfig, report: SplitReport, leakage_check: _LeakageCheck, sample: _Sample, track: Track[Pair]
 ) -> list[int]:
     """Cleaned training text, one line a text, both sides aligned. Gives how many pairs each corpus has left."""
     seen: set[int] = set()
@@ -233,7 +250,7 @@ def _clean_into_spool(
             pairs = track(read_pairs(corpus, config.src_lang, config.tgt_lang), f"reading {Path(corpus.src).name}")
             chunks = chunked(pairs, CHUNK_PAIRS)
             for chunk in parallel_map(clean_chunk, chunks, config.cleaning, config.src_lang, config.tgt_lang):
-                _keep(chunk, config, report, seen, unseen, sample, src, tgt)
+                _keep(chunk, config, report, seen, leakage_check, sample, src, tgt)
             kept_by_corpus.append(report.kept - before)
     return kept_by_corpus
 
@@ -243,7 +260,7 @@ def _keep(
     config: DataConfig,
     report: SplitReport,
     seen: set[int],
-    unseen: _Unseen,
+    leakage_check: _LeakageCheck,
     sample: _Sample,
     src: IO[bytes],
     tgt: IO[bytes],
@@ -256,7 +273,7 @@ def _keep(
             report.drop("duplicate", clean.pair)
             continue
         seen.add(clean.exact)
-        unseen.look_at(clean)
+        leakage_check.look_at(clean)
         sample.offer(clean.pair)
         report.kept += 1
         src.write(clean.pair.src.encode("utf-8") + b"\n")

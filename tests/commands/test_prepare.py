@@ -1,7 +1,11 @@
 """`regard prepare` as a person types it, on good text and on hostile text."""
 
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +71,25 @@ def test_flags_that_do_not_fit_together(text: Path) -> None:
         2,
         "regard: --src was given 2 times and --tgt 1 times; give one --tgt for each --src\n",
     )
+
+
+def test_ctrl_c_leaves_nothing_behind_and_no_traceback(text: Path) -> None:
+    """While the cleaners are at work on a pipe that never ends: a signal to the whole group, as a terminal sends it."""
+    os.mkfifo(text / "endless.tsv")
+    arguments = ["--src", "endless.tsv", "--valid-src", "valid.de", "--valid-tgt", "valid.en", "-o", "prepared"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "prepare", *arguments],
+        cwd=text,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    with (text / "endless.tsv").open("w", encoding="utf-8") as pipe:
+        for number in range(40_000):  # enough for several chunks; the end never comes
+            pipe.write(f"der Hund {number}\tthe dog {number}\n")
+        pipe.flush()
+        os.killpg(process.pid, signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, "")
+    assert sorted(path.name for path in text.iterdir()) == ["endless.tsv", "train.de", "train.en", "valid.de", "valid.en"]
