@@ -1,10 +1,16 @@
 """`regard` and `python -m regard`, which is also how torchrun starts it."""
 
+import io
+import signal
 import sys
 
 
 def main() -> None:
     """What a person did wrong gets one sentence and exit code 2; what we did wrong keeps its traceback."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit like any other: what is half done is cleared away
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a letter is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
         from regard.cli import app  # inside, so that Ctrl-C is no traceback even while this is read
 

@@ -47,7 +47,7 @@ def prepare(
     tgt_lang: Annotated[str | None, typer.Option(help="its code; default: the file's suffix")] = None,
     vocab_size: Annotated[int, typer.Option(min=0, help="subwords; 0: by the size of the corpus")] = 0,
     separate_vocab: Annotated[bool, typer.Option("--separate-vocab", help="subwords for each side")] = False,
-    seed: Annotated[int, typer.Option(help="of the sample that subwords are learnt from")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="of the sample that subwords are learnt from")] = 1,
 ) -> None:
     """Clean parallel text, learn its subwords, and store it for training, with a report on what it is like.
 
@@ -56,15 +56,19 @@ def prepare(
     Example: regard prepare --src train.de --tgt train.en --valid-src valid.de --valid-tgt valid.en -o prepared
     """
     from regard.config import DataConfig
-    from regard.data.command import corpora_of, corpus_of, language_of, run
+    from regard.data.command import corpora_of, held_out_corpus, language_of, run
 
+    if test_src is None and test_tgt is not None:
+        raise ValueError("--test-tgt was given without --test-src")
+    src_lang = language_of(src[0]) if src_lang is None else src_lang
+    tgt_lang = language_of(tgt[0] if tgt else "") if tgt_lang is None else tgt_lang
     run(
         DataConfig(
             train=corpora_of(src, tgt or [], weight or []),
-            valid=corpus_of(valid_src, valid_tgt),
-            test=() if test_src is None else (corpus_of(test_src, test_tgt),),
-            src_lang=language_of(src[0]) if src_lang is None else src_lang,
-            tgt_lang=language_of(tgt[0] if tgt else "") if tgt_lang is None else tgt_lang,
+            valid=held_out_corpus(valid_src, valid_tgt, src_lang, tgt_lang),
+            test=() if test_src is None else (held_out_corpus(test_src, test_tgt, src_lang, tgt_lang),),
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
             vocab_size=vocab_size,
             shared_vocab=not separate_vocab,
             seed=seed,

@@ -1,5 +1,6 @@
 """What a model is made of: frozen dataclasses that check themselves, and the four presets."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
@@ -132,8 +133,8 @@ class CorpusConfig:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.weight > 0:
-            raise ValueError(f"data.weight is {self.weight} for {self.src}; it must be above 0")
+        if not 0 < self.weight < math.inf:
+            raise ValueError(f"data.weight is {self.weight} for {self.src}; it must be a number above 0")
 
 
 @dataclass(frozen=True, kw_only=True)

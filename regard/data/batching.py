@@ -76,4 +76,4 @@ def padding_share(lengths: PairLengths, batches: list[Indices]) -> float:
         for side in (lengths.src[batch], lengths.tgt[batch]):
             real += int(side.sum())
             padded += int(side.max()) * len(batch)
-    return 1.0 - real / max(1, padded)
+    return 1.0 - real / padded if padded else 0.0

@@ -8,13 +8,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from regard.config import CorpusConfig, DataConfig
-from regard.data.batching import PairLengths, epoch_batches, padding_share
+from regard.data.batching import PairLengths, epoch_batches, epoch_pairs, padding_share
 from regard.data.prepare import prepare
-from regard.data.report import print_report
+from regard.data.report import DataReport, print_report
 from regard.data.store import PairStore
-from regard.text.corpus import Pair, content_suffix
-
-TWO_SIDED = (".tsv", ".jsonl", ".tmx")
+from regard.text.corpus import TWO_SIDED, Pair, content_suffix
 
 
 def corpora_of(src: list[str], tgt: list[str], weights: list[float]) -> tuple[CorpusConfig, ...]:
@@ -30,7 +28,11 @@ def corpora_of(src: list[str], tgt: list[str], weights: list[float]) -> tuple[Co
     )
 
 
-def corpus_of(src: str, tgt: str | None) -> CorpusConfig:
+def held_out_corpus(src: str, tgt: str | None, src_lang: str, tgt_lang: str) -> CorpusConfig:
+    """A corpus to measure on. Its files' suffixes must not contradict the training text's."""
+    for path, language in ((src, src_lang), (tgt or "", tgt_lang)):
+        if language and language_of(path) not in ("", language):
+            raise ValueError(f"{path} looks like {language_of(path)}, but {language} belongs there; are two files swapped?")
     return CorpusConfig(src=src, tgt=tgt)
 
 
@@ -42,11 +44,13 @@ def language_of(path: str) -> str:
     return suffix.removeprefix(".") if tells else ""
 
 
-def print_padding(folder: Path, batch_tokens: int, console: Console) -> None:
+def print_padding(folder: Path, report: DataReport, batch_tokens: int, console: Console) -> None:
     """What training would fill its batches up with, in a first epoch."""
     store = PairStore.open(folder, "train")
     lengths = PairLengths.of(store.src.lengths, store.tgt.lengths)
-    batches = epoch_batches(lengths, np.arange(len(store)), batch_tokens=batch_tokens, seed=1, epoch=0)
+    weights = np.repeat([corpus["weight"] for corpus in report.corpora], [corpus["pairs"] for corpus in report.corpora])
+    pairs = epoch_pairs(weights, seed=1, epoch=0)
+    batches = epoch_batches(lengths, pairs, batch_tokens=batch_tokens, seed=1, epoch=0)
     console.print(
         f"{len(batches):,} batches of up to {batch_tokens:,} tokens a side, {padding_share(lengths, batches):.1%} padding"
     )
@@ -54,7 +58,13 @@ def print_padding(folder: Path, batch_tokens: int, console: Console) -> None:
 
 def run(config: DataConfig, folder: Path) -> None:
     stderr = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
 
         def track(pairs: Iterable[Pair], what: str) -> Iterator[Pair]:
@@ -67,5 +77,8 @@ def run(config: DataConfig, folder: Path) -> None:
         report = prepare(config, folder, track)
     print_report(report, Console())
     for batch_tokens in (2048, 4096, 25600):
-        print_padding(folder, batch_tokens, Console())
-    stderr.print(f"prepared {report.splits['train'].kept:,} pairs in {folder}; the whole report is {folder / 'data.json'}")
+        print_padding(folder, report, batch_tokens, Console())
+    stderr.out(
+        f"prepared {report.splits['train'].kept:,} pairs in {folder}; the whole report is {folder / 'data.json'}",
+        highlight=False,
+    )

@@ -8,16 +8,18 @@ import itertools
 import json
 import os
 import random
-import re
 import shutil
 import signal
+import sys
 import threading
+import unicodedata
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from multiprocessing import get_context
 from pathlib import Path
@@ -54,16 +56,19 @@ class CleanChunk:
     dropped: list[tuple[Reason, Pair]]
 
 
-_NOT_WORD = re.compile(r"[\W_]+")
-
-
 def _key(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8"), digest_size=8).digest(), "little")
 
 
 def _near_key(text: str) -> int:
     """The same for texts that differ in case, punctuation and spaces only; a text of nothing else is like itself alone."""
-    return _key(_NOT_WORD.sub("", text.casefold()) or text)
+    return _key(text.casefold().translate(_punctuation()) or text)
+
+
+@cache
+def _punctuation() -> dict[int, None]:
+    """Punctuation, symbols and spaces, to be deleted. Not all but letters and digits: many scripts write vowels as marks."""
+    return {code: None for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] in "PSZ"}
 
 
 def clean_chunk(pairs: list[Pair], rules: CleaningConfig, src_lang: str, tgt_lang: str) -> CleanChunk:
@@ -194,21 +199,23 @@ def prepare(config: DataConfig, folder: Path, track: Track[Pair] = lambda items,
 def _prepare_into(folder: Path, config: DataConfig, track: Track[Pair]) -> DataReport:
     held_out = {"valid": _read_held_out(config.valid, config)}
     held_out |= {f"test{n}" if n > 1 else "test": _read_held_out(c, config) for n, c in enumerate(config.test, start=1)}
-    leakage_check, sample = _LeakageCheck(held_out), _Sample(config.sample_pairs, config.seed)
+    leakage_check = _LeakageCheck({name: chunk.kept for name, chunk in held_out.items()})
+    sample = _Sample(config.sample_pairs, config.seed)
     train = SplitReport()
     kept_by_corpus = _clean_into_spool(folder, config, train, leakage_check, sample, track)
-    if train.kept == 0:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in train.reasons)
-        raise ValueError(f"none of the {train.read:,} training pairs was fit to learn from ({reasons}); see data.cleaning")
+    _require_pairs(train)
     tokenizer = _learn(sample.pairs, config, train.kept)
     tokenizer.save(folder)
     splits = {"train": train}
     ends = list(itertools.accumulate(kept_by_corpus))
     for position in _encode_split(folder, "train", _spooled(folder), train, tokenizer, config.cleaning.max_tokens):
         kept_by_corpus[bisect_right(ends, position)] -= 1
-    for name, pairs in held_out.items():
-        splits[name] = SplitReport(read=len(pairs), kept=len(pairs))
-        _encode_split(folder, name, (clean.pair for clean in pairs), splits[name], tokenizer, max_tokens=0)
+    _require_pairs(train)
+    for name, chunk in held_out.items():
+        splits[name] = SplitReport(read=len(chunk.kept) + len(chunk.dropped), kept=len(chunk.kept))
+        for reason, pair in chunk.dropped:
+            splits[name].drop(reason, pair)
+        _encode_split(folder, name, (clean.pair for clean in chunk.kept), splits[name], tokenizer, max_tokens=0)
     for side in ("src", "tgt"):
         (folder / f"spool.{side}").unlink()
     return DataReport(
@@ -226,16 +233,22 @@ def _prepare_into(folder: Path, config: DataConfig, track: Track[Pair]) -> DataR
     )
 
 
-def _read_held_out(corpus: CorpusConfig, config: DataConfig) -> list[CleanPair]:
+def _require_pairs(train: SplitReport) -> None:
+    if train.kept == 0:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in train.reasons)
+        raise ValueError(f"none of the {train.read:,} training pairs was fit to learn from ({reasons})")
+
+
+def _read_held_out(corpus: CorpusConfig, config: DataConfig) -> CleanChunk:
     """Every pair with text on both sides: what a model is measured on is not chosen by filters."""
     keep_all = CleaningConfig(
         max_characters=0, max_ratio=0.0, drop_copies=False, drop_wrong_script=False, drop_control_characters=False
     )
     pairs = list(read_pairs(corpus, config.src_lang, config.tgt_lang))
-    kept = clean_chunk(pairs, keep_all, config.src_lang, config.tgt_lang).kept
-    if not kept:
+    held_out = clean_chunk(pairs, keep_all, config.src_lang, config.tgt_lang)
+    if not held_out.kept:
         raise ValueError(f"no pair with text on both sides in {corpus.src}")
-    return kept
+    return held_out
 
 
 def _clean_into_spool(
@@ -272,7 +285,8 @@ def _keep(
         if config.cleaning.drop_duplicates and clean.exact in seen:
             report.drop("duplicate", clean.pair)
             continue
-        seen.add(clean.exact)
+        if config.cleaning.drop_duplicates:
+            seen.add(clean.exact)
         leakage_check.look_at(clean)
         sample.offer(clean.pair)
         report.kept += 1

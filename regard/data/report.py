@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from regard.text.cleaning import Reason
@@ -108,7 +109,7 @@ def print_report(report: DataReport, console: Console) -> None:
     table.add_column("split", no_wrap=True)
     for heading in ("read", "kept", "side", "tokens", "a word", "longest", "bytes"):
         table.add_column(heading, justify="right", no_wrap=True)
-    languages = (report.src_lang or "source", report.tgt_lang or "target")
+    languages = (escape(report.src_lang or "source"), escape(report.tgt_lang or "target"))
     for name, split in report.splits.items():
         for n, (language, side) in enumerate(zip(languages, split.sides, strict=True)):
             pairs = (name, f"{split.read:,}", f"{split.kept:,}") if n == 0 else ("", "", "")

@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 import lzma
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from xml.parsers import expat
 
 from regard.config import CorpusConfig
 
+TWO_SIDED = (".tsv", ".jsonl", ".tmx")
 MAX_LINE_BYTES = 2**20  # longer ones are no sentences; reading one whole could take all memory
 
 
@@ -39,6 +41,9 @@ def read_pairs(corpus: CorpusConfig, src_lang: str = "", tgt_lang: str = "") -> 
 
 def _read(corpus: CorpusConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
     if corpus.tgt is not None:
+        for path in (corpus.src, corpus.tgt):
+            if content_suffix(path) in TWO_SIDED:
+                raise ValueError(f"{path} holds both sides by itself; give it as the source alone, without a target")
         return _read_two_files(corpus.src, corpus.tgt)
     kind = content_suffix(corpus.src)
     if kind == ".tsv":
@@ -48,7 +53,7 @@ def _read(corpus: CorpusConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
     if kind == ".tmx":
         return _read_tmx(corpus.src, src_lang, tgt_lang)
     raise ValueError(
-        f"{corpus.src} has no partner: give --tgt beside --src, or one file that ends in .tsv, .jsonl or .tmx "
+        f"{corpus.src} has no partner: give its target side, too, or one file for both that ends in .tsv, .jsonl or .tmx "
         "(.gz and .xz may follow)"
     )
 
@@ -86,7 +91,7 @@ def read_lines(path: str) -> Iterator[str]:
 def _next_line(file: io.BufferedIOBase, path: str, number: int) -> bytes:
     try:
         line = file.readline(MAX_LINE_BYTES + 1)
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise ValueError(f"{path}:{number}: cannot be read on from here: {error}") from error
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"{path}:{number}: a line of more than {MAX_LINE_BYTES:,} bytes; a text has one sentence a line")
@@ -97,12 +102,13 @@ def _decode(line: bytes, path: str, number: int) -> str:
     if b"\0" in line:
         raise ValueError(f"{path}:{number}: a zero byte; this is no text file")
     try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}:{number}: byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not UTF-8; "
             "convert the file, for example with iconv"
         ) from None
+    return text.removeprefix("\ufeff") if number == 1 else text
 
 
 def _read_two_files(src: str, tgt: str) -> Iterator[Pair]:
@@ -119,7 +125,7 @@ def _read_two_files(src: str, tgt: str) -> Iterator[Pair]:
 
 def _read_tsv(path: str) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
+        columns = line.split("\t") if line.strip() else ["", ""]
         if len(columns) < 2:
             raise ValueError(f"{path}:{number}: no tab; each line must be a source, a tab and a target")
         yield Pair(columns[0], columns[1])
@@ -128,21 +134,28 @@ def _read_tsv(path: str) -> Iterator[Pair]:
 def _read_jsonl(path: str, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
     """Objects with "src" and "tgt", or with the languages' codes, at the top or under "translation"."""
     for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            yield Pair("", "")
+            continue
         try:
-            value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
+            pair = _pair_of(json.loads(line), src_lang, tgt_lang)
+        except (ValueError, RecursionError):
             raise ValueError(f"{path}:{number}: not JSON; each line must be one object") from None
-        yield _pair_of(value, f"{path}:{number}", src_lang, tgt_lang)
+        if pair is None:
+            keys = '"src" and "tgt"' + (f', or "{src_lang}" and "{tgt_lang}"' if src_lang and tgt_lang else "")
+            raise ValueError(f"{path}:{number}: no two texts under {keys}")
+        yield pair
 
 
-def _pair_of(value: Any, where: str, src_lang: str, tgt_lang: str) -> Pair:
+def _pair_of(value: Any, src_lang: str, tgt_lang: str) -> Pair | None:
     if isinstance(value, dict) and isinstance(value.get("translation"), dict):
         value = value["translation"]
     for src_key, tgt_key in (("src", "tgt"), (src_lang, tgt_lang)):
-        if isinstance(value, dict) and isinstance(value.get(src_key), str) and isinstance(value.get(tgt_key), str):
-            return Pair(value[src_key], value[tgt_key])
-    keys = '"src" and "tgt"' + (f', or "{src_lang}" and "{tgt_lang}"' if src_lang and tgt_lang else "")
-    raise ValueError(f"{where}: no two texts under {keys}")
+        src, tgt = (value.get(key) if key and isinstance(value, dict) else None for key in (src_key, tgt_key))
+        if isinstance(src, str) and isinstance(tgt, str):
+            (src + tgt).encode("utf-8")  # raises ValueError where half a surrogate pair is no text
+            return Pair(src, tgt)
+    return None
 
 
 def _read_tmx(path: str, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
@@ -158,6 +171,8 @@ def _read_tmx(path: str, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
             except expat.ExpatError as error:
                 what = expat.errors.messages[error.code]
                 raise ValueError(f"{path}:{error.lineno}: not well-formed XML: {what}") from None
+            except LookupError as error:
+                raise ValueError(f"{path}:1: {error}; convert the file to UTF-8") from None
             except _EntityError:
                 raise ValueError(f"{path}:{reader.line}: declares entities of its own, which are not read") from None
 
@@ -166,11 +181,14 @@ def _blocks(file: io.BufferedIOBase, path: str) -> Iterator[bytes]:
     while True:
         try:
             block = file.read(2**16)
-        except (OSError, EOFError, lzma.LZMAError) as error:
+        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
             raise ValueError(f"{path}: cannot be read to its end: {error}") from error
         yield block
         if not block:
             return
+
+
+TMX_MARKUP = ("bpt", "ept", "ph", "it", "ut")
 
 
 class _EntityError(Exception):
@@ -185,6 +203,7 @@ class _TmxReader:
         self._segments: dict[str, str] = {}
         self._language = ""
         self._text: list[str] | None = None
+        self._markup = 0  # how deep in elements that hold formatting, not text
         self._ready: list[Pair] = []
         self._parser = expat.ParserCreate(namespace_separator=" ")
         self._parser.StartElementHandler = self._start
@@ -206,7 +225,10 @@ class _TmxReader:
         raise _EntityError
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if name == "tu":
+        name = name.rpartition(" ")[2]  # whatever its namespace
+        if name in TMX_MARKUP:
+            self._markup += 1
+        elif name == "tu":
             self._segments = {}
         elif name == "tuv":
             language = attributes.get("http://www.w3.org/XML/1998/namespace lang") or attributes.get("lang", "")
@@ -215,11 +237,14 @@ class _TmxReader:
             self._text = []
 
     def _characters(self, text: str) -> None:
-        if self._text is not None:
+        if self._text is not None and not self._markup:
             self._text.append(text)
 
     def _end(self, name: str) -> None:
-        if name == "seg" and self._text is not None:
+        name = name.rpartition(" ")[2]
+        if name in TMX_MARKUP:
+            self._markup -= 1
+        elif name == "seg" and self._text is not None:
             self._segments.setdefault(self._language, "".join(self._text))
             self._text = None
         elif name == "tu":

@@ -1,11 +1,11 @@
 """Subwords: SentencePiece BPE with byte fallback, one model for both languages or one for each.
 
-Text goes in raw and comes out raw. Special tokens are ids and never text: a literal `</s>` in a sentence stays what it is,
-and what the vocabulary has never seen is spelled in bytes.
+Text goes in raw and comes out raw, but for spaces: they are folded, and U+2581 is one to SentencePiece. Special tokens are
+ids and never text: a literal `</s>` in a sentence stays what it is. What the vocabulary has never seen is spelled in bytes.
 """
 
 import io
-import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,18 +37,16 @@ def learn_subwords(sentences: Iterable[str], vocab_size: int) -> bytes:
             eos_id=EOS_ID,
             unk_id=UNK_ID,
             max_sentence_length=2**20,
-            num_threads=os.cpu_count() or 1,
+            num_threads=8,  # stored in the model: a number of its own for each machine would give models of other bytes
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise ValueError(
-            f"no vocabulary of {vocab_size} could be learnt from this text ({_last_sentence(error)}); try a smaller one"
-        ) from error
+        if needed := re.search(r"required_chars.*?(\d+) vs (\d+)", str(error)):
+            raise ValueError(
+                f"a vocabulary of {vocab_size} cannot hold the characters of this text; give at least {needed[2]}"
+            ) from error
+        raise ValueError(f"no vocabulary of {vocab_size} could be learnt from this text: {error}") from error
     return model.getvalue()
-
-
-def _last_sentence(error: RuntimeError) -> str:
-    return str(error).strip().rpartition("] ")[2].rstrip(". ") or "SentencePiece gave no reason"
 
 
 class Subwords:
@@ -71,7 +69,7 @@ class Subwords:
 
     def encode_with_dropout(self, texts: Sequence[str], *, dropout: float, seed: int) -> list[list[int]]:
         """BPE-dropout (Provilkov et al. 2020): each merge is left out with this probability. One seed, one result."""
-        sentencepiece.set_random_generator_seed(seed % 2**32)
+        sentencepiece.set_random_generator_seed(seed % (2**32 - 1))  # the last one means: no seed
         ids: list[list[int]] = self._processor.encode(list(texts), enable_sampling=True, alpha=dropout, num_threads=1)
         return ids
 

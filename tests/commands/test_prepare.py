@@ -73,8 +73,32 @@ def test_flags_that_do_not_fit_together(text: Path) -> None:
     )
 
 
-def test_ctrl_c_leaves_nothing_behind_and_no_traceback(text: Path) -> None:
-    """While the cleaners are at work on a pipe that never ends: a signal to the whole group, as a terminal sends it."""
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--test-tgt", "valid.en"], "regard: --test-tgt was given without --test-src\n"),
+        (["--valid-src", "valid.en"], "regard: valid.en looks like en, but de belongs there; are two files swapped?\n"),
+        (["--weight", "inf"], "regard: data.weight is inf for train.de; it must be a number above 0\n"),
+    ],
+)
+def test_flags_that_cannot_be_meant(text: Path, more: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(text)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    files = ["--src", "train.de", "--tgt", "train.en", "--valid-src", "valid.de", "--valid-tgt", "valid.en"]
+    result = run("prepare", *files, *more, "-o", "prepared")
+    assert (result.returncode, result.stderr) == (2, sentence)
+
+
+def test_brackets_in_names_are_no_markup(text: Path) -> None:
+    out = text / "o[/red]"
+    result = run("prepare", *flags(text), "--vocab-size", "300", "-o", str(out))
+    assert result.returncode == 0, result.stderr
+    assert f"in {out};" in result.stderr
+
+
+@pytest.mark.parametrize(("name", "exit_code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_stopped_run_leaves_nothing_behind_and_no_traceback(text: Path, name: str, exit_code: int) -> None:
+    """While the cleaners are at work on a pipe that never ends. Ctrl-C goes to the whole group, as a terminal sends it."""
     os.mkfifo(text / "endless.tsv")
     arguments = ["--src", "endless.tsv", "--valid-src", "valid.de", "--valid-tgt", "valid.en", "-o", "prepared"]
     process = subprocess.Popen(
@@ -89,7 +113,7 @@ def test_ctrl_c_leaves_nothing_behind_and_no_traceback(text: Path) -> None:
         for number in range(40_000):  # enough for several chunks; the end never comes
             pipe.write(f"der Hund {number}\tthe dog {number}\n")
         pipe.flush()
-        os.killpg(process.pid, signal.SIGINT)
+        (os.killpg if name == "SIGINT" else os.kill)(process.pid, getattr(signal, name))
         _, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stderr) == (130, "")
+    assert (process.returncode, stderr) == (exit_code, "")
     assert sorted(path.name for path in text.iterdir()) == ["endless.tsv", "train.de", "train.en", "valid.de", "valid.en"]

@@ -76,7 +76,23 @@ TMX = """<?xml version="1.0" encoding="UTF-8"?>
 @pytest.mark.parametrize("packing", ["", ".gz"])
 def test_tmx(tmp_path: Path, packing: str) -> None:
     path = write(tmp_path / f"a.tmx{packing}", TMX.encode())
-    assert read(path) == [Pair("eins <b>fett", "one & all"), Pair("zwei", "two")]
+    assert read(path) == [Pair("eins fett", "one & all"), Pair("zwei", "two")]
+
+
+def test_tmx_of_any_namespace(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tmx", TMX.replace('<tmx version="1.4">', '<tmx xmlns="http://www.lisa.org/tmx14">').encode())
+    assert len(read(path)) == 2
+
+
+def test_blank_lines_are_empty_pairs(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.tsv", b"a\tb\n\n")) == [Pair("a", "b"), Pair("", "")]
+    assert read(write(tmp_path / "a.jsonl", b'{"src": "a", "tgt": "b"}\n\n')) == [Pair("a", "b"), Pair("", "")]
+
+
+def test_a_file_of_both_sides_wants_no_partner(tmp_path: Path) -> None:
+    both, one = write(tmp_path / "a.tsv", b"a\tb\n"), write(tmp_path / "a.en", b"b\n")
+    with pytest.raises(ValueError, match=r"a\.tsv holds both sides by itself; give it as the source alone"):
+        read(both, one)
 
 
 def test_a_pipe_can_be_read(tmp_path: Path) -> None:
@@ -103,10 +119,19 @@ FILE_ENTITY = '<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY x SYSTEM "file:///et
         ("a.jsonl", b'{"src": "a"}\n', r'a\.jsonl:1: no two texts under "src" and "tgt", or "de" and "en"'),
         ("a.jsonl", b'{"src": 3, "tgt": "b"}\n', r"a\.jsonl:1: no two texts"),
         ("a.jsonl", b"[" * 100_000 + b"\n", r"a\.jsonl:1: not JSON"),
+        ("a.jsonl", b'{"src": "\\ud800", "tgt": "b"}\n', r"a\.jsonl:1: not JSON"),
+        ("a.jsonl", b"1" * 5000 + b"\n", r"a\.jsonl:1: not JSON"),
+        ("a.jsonl", b'{"": "a"}\n', r"a\.jsonl:1: no two texts"),
+        ("a.tsv", b"\xef\xbb\xbfab\xff\n", r"a\.tsv:1: byte 6 of the line \(0xff\)"),
+        (
+            "a.tmx",
+            b'<?xml version="1.0" encoding="foo"?><tmx/>',
+            r"a\.tmx:1: unknown encoding: foo; convert the file to UTF-8",
+        ),
         ("a.tmx", b"<tmx><tu></tmx>", r"a\.tmx:1: not well-formed XML: mismatched tag"),
         ("a.tmx", BOMB.encode(), r"a\.tmx:1: declares entities of its own, which are not read"),
         ("a.tmx", FILE_ENTITY.encode(), r"a\.tmx:1: declares entities of its own"),
-        ("a.txt", b"text\n", r"a\.txt has no partner: give --tgt beside --src, or one file that ends in"),
+        ("a.txt", b"text\n", r"a\.txt has no partner: give its target side, too, or one file for both"),
     ],
 )
 def test_a_broken_file_is_named_with_its_line(tmp_path: Path, name: str, data: bytes, sentence: str) -> None:
@@ -120,6 +145,11 @@ def test_truncated_archives_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data[: len(data) // 2])
         with pytest.raises(ValueError, match=rf"{name}:\d+: cannot be read on from here"):
             read(str(tmp_path / name))
+    damaged = bytearray(gzip.compress("".join(f"{n}\t{n * 7919 % 1000}\n" for n in range(9999)).encode()))
+    damaged[500:900] = bytes(400)
+    (tmp_path / "c.tsv.gz").write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"c\.tsv\.gz:\d+: (cannot be read on from here|no tab|byte|a zero byte)"):
+        read(str(tmp_path / "c.tsv.gz"))
     (tmp_path / "b.tsv.gz").write_bytes(b"no archive")
     with pytest.raises(ValueError, match=r"b\.tsv\.gz:1: cannot be read on from here"):
         read(str(tmp_path / "b.tsv.gz"))

@@ -53,6 +53,9 @@ def test_dropout_varies_with_the_seed_and_with_nothing_else(subwords: Subwords) 
     assert subwords.encode_with_dropout(texts, dropout=0.1, seed=6) != first != plain
     assert subwords.encode_with_dropout(texts, dropout=0.1, seed=5) == first
     assert [subwords.decode(ids) for ids in first] == texts
+    for odd in (-1, 2**32 - 1, 2**40):
+        again = [subwords.encode_with_dropout(texts, dropout=0.1, seed=odd) for _ in range(2)]
+        assert again[0] == again[1]
     assert sum(map(len, first)) > sum(map(len, plain))
 
 
@@ -61,6 +64,8 @@ def test_a_vocabulary_is_no_larger_than_the_text_supports(subwords: Subwords) ->
     assert len(Subwords(learn_subwords(["ab ab ab"], 5000))) < 300
     with pytest.raises(ValueError, match="a vocabulary of 200 is too small: 260 entries are special tokens and bytes"):
         learn_subwords(["ab"], 200)
+    with pytest.raises(ValueError, match=r"a vocabulary of 262 cannot hold the characters of this text; give at least \d+"):
+        learn_subwords(sentences(1), 262)
     with pytest.raises(ValueError, match="this is no SentencePiece model"):
         Subwords(b"nonsense")
 
