@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-from regard.bench.peers import Step, marian_step, torch_transformer_step
+from regard.bench.peers import Step, adam, marian_step, torch_transformer_step
 from regard.config import ModelConfig
 from regard.model.layers import linear
 from regard.model.transformer import Transformer
@@ -72,7 +72,7 @@ def run(settings: BenchSettings, *, json_path: Path | None) -> None:
 
 def our_step(config: ModelConfig, src: Tensor, tgt_in: Tensor, tgt_out: Tensor, dtype: torch.dtype, compiled: bool) -> Step:
     model = Transformer(config).to(src.device, dtype).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    optimizer = adam(model)
 
     def decoder_states() -> Tensor:
         return model.decode(tgt_in, model.encode(src), model.padding_mask(src))

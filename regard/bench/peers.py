@@ -14,8 +14,13 @@ Step = Callable[[], object]
 PeerLoss = Callable[[Tensor], Tensor]
 
 
+def adam(model: nn.Module) -> torch.optim.Optimizer:
+    """The one optimizer of every contestant."""
+    return torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+
 def training_step(model: nn.Module, src: Tensor, tgt_in: Tensor, loss: PeerLoss, compiled: bool) -> Step:
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    optimizer = adam(model)
     logits: Callable[[Tensor, Tensor], Tensor] = torch.compile(model) if compiled else model
 
     def step() -> None:

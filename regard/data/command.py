@@ -44,16 +44,16 @@ def language_of(path: str) -> str:
     return suffix.removeprefix(".") if tells else ""
 
 
-def print_padding(folder: Path, report: DataReport, batch_tokens: int, console: Console) -> None:
+def print_padding(folder: Path, report: DataReport, console: Console) -> None:
     """What training would fill its batches up with, in a first epoch."""
     store = PairStore.open(folder, "train")
     lengths = PairLengths.of(store.src.lengths, store.tgt.lengths)
     weights = np.repeat([corpus["weight"] for corpus in report.corpora], [corpus["pairs"] for corpus in report.corpora])
     pairs = epoch_pairs(weights, seed=1, epoch=0)
-    batches = epoch_batches(lengths, pairs, batch_tokens=batch_tokens, seed=1, epoch=0)
-    console.print(
-        f"{len(batches):,} batches of up to {batch_tokens:,} tokens a side, {padding_share(lengths, batches):.1%} padding"
-    )
+    for budget in (2048, 4096, 25600):
+        batches = epoch_batches(lengths, pairs, batch_tokens=budget, seed=1, epoch=0)
+        share = padding_share(lengths, batches)
+        console.print(f"{len(batches):,} batches of up to {budget:,} tokens a side, {share:.1%} padding")
 
 
 def run(config: DataConfig, folder: Path) -> None:
@@ -75,9 +75,9 @@ def run(config: DataConfig, folder: Path) -> None:
                     progress.update(task, completed=count)
 
         report = prepare(config, folder, track)
-    print_report(report, Console())
-    for batch_tokens in (2048, 4096, 25600):
-        print_padding(folder, report, batch_tokens, Console())
+    stdout = Console()
+    print_report(report, stdout)
+    print_padding(folder, report, stdout)
     stderr.out(
         f"prepared {report.splits['train'].kept:,} pairs in {folder}; the whole report is {folder / 'data.json'}",
         highlight=False,

@@ -23,11 +23,11 @@ from functools import cache
 from hashlib import blake2b
 from multiprocessing import get_context
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from regard.config import CleaningConfig, CorpusConfig, DataConfig
 from regard.data.report import DataReport, Leakage, SideReport, SplitReport
-from regard.data.store import EncodedTexts, PairWriter
+from regard.data.store import SIDES, EncodedTexts, PairWriter
 from regard.text.cleaning import Reason, normalise, reason_to_drop
 from regard.text.corpus import Pair, read_pairs
 from regard.text.tokenizer import Subwords, Tokenizer, learn_subwords
@@ -187,9 +187,8 @@ def prepare(config: DataConfig, folder: Path, track: Track[Pair] = lambda items,
     workshop.mkdir(parents=True)
     try:
         report = _prepare_into(workshop, config, track)
-        (workshop / "data.json").write_text(
-            json.dumps(report.to_json(), ensure_ascii=False, indent=2) + "\n", encoding="utf-8"
-        )
+        data = json.dumps(report.to_json(), ensure_ascii=False, indent=2) + "\n"
+        (workshop / "data.json").write_text(data, encoding="utf-8", errors="backslashreplace")  # names of files may be odd
         workshop.rename(folder)
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
@@ -212,11 +211,10 @@ def _prepare_into(folder: Path, config: DataConfig, track: Track[Pair]) -> DataR
         kept_by_corpus[bisect_right(ends, position)] -= 1
     _require_pairs(train)
     for name, chunk in held_out.items():
-        splits[name] = SplitReport(read=len(chunk.kept) + len(chunk.dropped), kept=len(chunk.kept))
-        for reason, pair in chunk.dropped:
-            splits[name].drop(reason, pair)
-        _encode_split(folder, name, (clean.pair for clean in chunk.kept), splits[name], tokenizer, max_tokens=0)
-    for side in ("src", "tgt"):
+        splits[name] = SplitReport()
+        pairs = [clean.pair for clean in _accounted(chunk, splits[name], seen=None)]
+        _encode_split(folder, name, pairs, splits[name], tokenizer, max_tokens=0)
+    for side in SIDES:
         (folder / f"spool.{side}").unlink()
     return DataReport(
         splits=splits,
@@ -255,7 +253,7 @@ def _clean_into_spool(
     folder: Path, config: DataConfig, report: SplitReport, leakage_check: _LeakageCheck, sample: _Sample, track: Track[Pair]
 ) -> list[int]:
     """Cleaned training text, one line a text, both sides aligned. Gives how many pairs each corpus has left."""
-    seen: set[int] = set()
+    seen: set[int] | None = set() if config.cleaning.drop_duplicates else None
     kept_by_corpus = []
     with (folder / "spool.src").open("wb") as src, (folder / "spool.tgt").open("wb") as tgt:
         for corpus in config.train:
@@ -263,39 +261,32 @@ def _clean_into_spool(
             pairs = track(read_pairs(corpus, config.src_lang, config.tgt_lang), f"reading {Path(corpus.src).name}")
             chunks = chunked(pairs, CHUNK_PAIRS)
             for chunk in parallel_map(clean_chunk, chunks, config.cleaning, config.src_lang, config.tgt_lang):
-                _keep(chunk, config, report, seen, leakage_check, sample, src, tgt)
+                for clean in _accounted(chunk, report, seen):
+                    leakage_check.look_at(clean)
+                    sample.offer(clean.pair)
+                    src.write(clean.pair.src.encode("utf-8") + b"\n")
+                    tgt.write(clean.pair.tgt.encode("utf-8") + b"\n")
             kept_by_corpus.append(report.kept - before)
     return kept_by_corpus
 
 
-def _keep(
-    chunk: CleanChunk,
-    config: DataConfig,
-    report: SplitReport,
-    seen: set[int],
-    leakage_check: _LeakageCheck,
-    sample: _Sample,
-    src: IO[bytes],
-    tgt: IO[bytes],
-) -> None:
+def _accounted(chunk: CleanChunk, report: SplitReport, seen: set[int] | None) -> Iterator[CleanPair]:
+    """The pairs of a chunk that stay, with all of them counted in the report. `seen` finds duplicates; None keeps them."""
     report.read += len(chunk.kept) + len(chunk.dropped)
     for reason, pair in chunk.dropped:
         report.drop(reason, pair)
     for clean in chunk.kept:
-        if config.cleaning.drop_duplicates and clean.exact in seen:
-            report.drop("duplicate", clean.pair)
-            continue
-        if config.cleaning.drop_duplicates:
+        if seen is not None:
+            if clean.exact in seen:
+                report.drop("duplicate", clean.pair)
+                continue
             seen.add(clean.exact)
-        leakage_check.look_at(clean)
-        sample.offer(clean.pair)
         report.kept += 1
-        src.write(clean.pair.src.encode("utf-8") + b"\n")
-        tgt.write(clean.pair.tgt.encode("utf-8") + b"\n")
+        yield clean
 
 
 def _spooled(folder: Path) -> Iterator[Pair]:
-    src, tgt = ((folder / f"spool.{side}").open(encoding="utf-8", newline="\n") for side in ("src", "tgt"))
+    src, tgt = ((folder / f"spool.{side}").open(encoding="utf-8", newline="\n") for side in SIDES)
     with src, tgt:
         for one, other in zip(src, tgt, strict=True):
             yield Pair(one[:-1], other[:-1])

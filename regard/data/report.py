@@ -118,12 +118,11 @@ def print_report(report: DataReport, console: Console) -> None:
     console.print(table)
     sizes = "" if report.shared_vocab else f"{report.src_vocab_size:,} source and "
     console.print(f"{sizes}{report.tgt_vocab_size:,} {'shared' if report.shared_vocab else 'target'} subwords")
-    train = report.splits["train"]
-    for reason, count in train.reasons:
-        example = train.examples[reason][0]
-        console.print(
-            f"dropped {count:,}: {reason}, such as {example.src!r} | {example.tgt!r}", markup=False, highlight=False
-        )
+    for name, split in report.splits.items():
+        for reason, count in split.reasons:
+            example = split.examples[reason][0]
+            told = f"{name}: dropped {count:,}: {reason}, such as {example.src!r} | {example.tgt!r}"
+            console.print(told, markup=False, highlight=False)
     for split_name, leakage in report.leakage.items():
         if leakage.exact or leakage.near_src or leakage.near_tgt:
             console.print(

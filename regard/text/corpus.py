@@ -17,6 +17,7 @@ from xml.parsers import expat
 
 from regard.config import CorpusConfig
 
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what a damaged or vanished file may raise
 TWO_SIDED = (".tsv", ".jsonl", ".tmx")
 MAX_LINE_BYTES = 2**20  # longer ones are no sentences; reading one whole could take all memory
 
@@ -91,7 +92,7 @@ def read_lines(path: str) -> Iterator[str]:
 def _next_line(file: io.BufferedIOBase, path: str, number: int) -> bytes:
     try:
         line = file.readline(MAX_LINE_BYTES + 1)
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except UNREADABLE as error:
         raise ValueError(f"{path}:{number}: cannot be read on from here: {error}") from error
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"{path}:{number}: a line of more than {MAX_LINE_BYTES:,} bytes; a text has one sentence a line")
@@ -181,7 +182,7 @@ def _blocks(file: io.BufferedIOBase, path: str) -> Iterator[bytes]:
     while True:
         try:
             block = file.read(2**16)
-        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        except UNREADABLE as error:
             raise ValueError(f"{path}: cannot be read to its end: {error}") from error
         yield block
         if not block:

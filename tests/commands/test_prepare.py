@@ -89,6 +89,19 @@ def test_flags_that_cannot_be_meant(text: Path, more: list[str], sentence: str, 
     assert (result.returncode, result.stderr) == (2, sentence)
 
 
+def test_names_that_are_no_utf8_and_holes_in_the_validation_text(text: Path) -> None:
+    odd = os.fsdecode(b"tr\xffain.de")
+    (text / "train.de").rename(text / odd)
+    with (text / "valid.de").open("a", encoding="utf-8") as src, (text / "valid.en").open("a", encoding="utf-8") as tgt:
+        src.write("\n")
+        tgt.write("nothing\n")
+    result = run("prepare", *flags(text, src=odd), "--vocab-size", "300", "-o", str(text / "prepared"))
+    assert result.returncode == 0, result.stderr
+    assert "valid: dropped 1: empty, such as '' | 'nothing'" in result.stdout
+    report = json.loads((text / "prepared" / "data.json").read_text(encoding="utf-8"))
+    assert report["splits"]["valid"]["read"] == 21
+
+
 def test_brackets_in_names_are_no_markup(text: Path) -> None:
     out = text / "o[/red]"
     result = run("prepare", *flags(text), "--vocab-size", "300", "-o", str(out))
