@@ -77,6 +77,64 @@ def prepare(
     )
 
 
+@app.command()
+def train(
+    output: Annotated[Path, typer.Option("--output", "-o", help="the run's folder; if it is there, training goes on")],
+    src: Annotated[list[str] | None, typer.Option(help="source text, or a .tsv, .jsonl or .tmx; may be repeated")] = None,
+    tgt: Annotated[list[str] | None, typer.Option(help="target text, line by line beside --src")] = None,
+    valid_src: Annotated[str | None, typer.Option(help="text to validate on")] = None,
+    valid_tgt: Annotated[str | None, typer.Option(help="its target side")] = None,
+    weight: Annotated[list[float] | None, typer.Option(help="how often each --src is seen in an epoch")] = None,
+    data: Annotated[Path | None, typer.Option(help="a folder that `regard prepare` made, instead of text")] = None,
+    src_lang: Annotated[str | None, typer.Option(help="its code; default: the file's suffix")] = None,
+    tgt_lang: Annotated[str | None, typer.Option(help="its code; default: the file's suffix")] = None,
+    vocab_size: Annotated[int | None, typer.Option(min=0, help="subwords; default: by the size of the corpus")] = None,
+    preset: Annotated[str | None, typer.Option(help="tiny, small (default), base or big")] = None,
+    model: Annotated[str | None, typer.Option(help="the kind of model: transformer")] = None,
+    from_run: Annotated[str | None, typer.Option("--from", help="a run whose weights and subwords to begin with")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="updates; default: about 30 epochs")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="as many updates as that time has room for")] = None,
+    batch_tokens: Annotated[
+        str | None, typer.Option(help="of an update, on its larger side; auto: what fits the GPU")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="of first values, order and dropout; default 1")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = None,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="repeatable on CUDA too, and slower")] = False,
+    config: Annotated[Path | None, typer.Option(help="a TOML file with any of these and all other settings")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="one setting, as train.warmup=800; may be repeated")
+    ] = None,
+) -> None:
+    """Train a translator: read and report on the text, learn its subwords, train, validate, save. Run again, it continues.
+
+    Ctrl-C is safe: the step is finished and saved. With several GPUs: torchrun --nproc-per-node=4 -m regard train ...
+
+    Example: regard train --src train.de --tgt train.en --valid-src valid.de --valid-tgt valid.en -o runs/mine
+    """
+    from regard.settings import merged, parse_setting, read_toml
+    from regard.train.command import run
+    from regard.train.flags import TextFlags, data_table, table_of_flags
+
+    texts = TextFlags(src or [], tgt or [], valid_src, valid_tgt, weight or [], src_lang, tgt_lang)
+    flags = table_of_flags(
+        {
+            "preset": preset,
+            "start_from": from_run,
+            "prepared": None if data is None else str(data),
+            "data.vocab_size": vocab_size,
+            "model.kind": model,
+            "train.steps": steps,
+            "train.minutes": minutes,
+            "train.batch_tokens": batch_tokens,
+            "train.seed": seed,
+            "train.device": device,
+            "train.deterministic": deterministic or None,
+        }
+    )
+    from_file = {} if config is None else read_toml(config)
+    run(merged(from_file, data_table(texts), flags, *map(parse_setting, set_ or [])), output)
+
+
 @bench.command("model")
 def bench_model(
     preset: Annotated[str, typer.Option(help="tiny, small, base or big")] = "small",

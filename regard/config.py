@@ -1,15 +1,20 @@
-"""What a model is made of: frozen dataclasses that check themselves, and the four presets."""
+"""Everything a run can be told: frozen dataclasses that check themselves, and the four presets."""
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "silu"]
 Positions = Literal["sinusoidal", "learned"]
 SharedEmbeddings = Literal["all", "target", "none"]
+ModelKind = Literal["transformer"]
+Schedule = Literal["inverse_sqrt", "linear", "cosine"]
+Precision = Literal["auto", "float32", "bfloat16", "float64"]
+Compile = Literal["auto", "on", "off"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
+    "kind": get_args(ModelKind),
     "norm": get_args(Norm),
     "activation": get_args(Activation),
     "positions": get_args(Positions),
@@ -33,6 +38,7 @@ class ModelConfig:
 
     src_vocab_size: int
     tgt_vocab_size: int
+    kind: ModelKind = "transformer"
     pad_id: int = 0
     encoder_layers: int = 6
     decoder_layers: int = 6
@@ -83,20 +89,7 @@ class ModelConfig:
     @classmethod
     def preset(cls, name: str, *, vocab_size: int) -> "ModelConfig":
         """One of the named sizes, with one vocabulary for both sides."""
-        if name not in PRESETS:
-            raise ValueError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
-        layers, d_model, num_heads, d_ff, dropout = PRESETS[name]
-        return cls(
-            src_vocab_size=vocab_size,
-            tgt_vocab_size=vocab_size,
-            encoder_layers=layers,
-            decoder_layers=layers,
-            d_model=d_model,
-            num_heads=num_heads,
-            d_ff=d_ff,
-            dropout=dropout,
-            embedding_dropout=dropout,
-        )
+        return cls(src_vocab_size=vocab_size, tgt_vocab_size=vocab_size, **model_preset(name))
 
 
 # name: (layers on each side, d_model, heads, d_ff, dropout). "base" and "big" are the paper's (Table 3).
@@ -106,6 +99,22 @@ PRESETS: dict[str, tuple[int, int, int, int, float]] = {
     "base": (6, 512, 8, 2048, 0.1),
     "big": (6, 1024, 16, 4096, 0.3),
 }
+
+
+def model_preset(name: str) -> dict[str, Any]:
+    """The fields of a `ModelConfig` that a preset decides."""
+    if name not in PRESETS:
+        raise ValueError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
+    layers, d_model, num_heads, d_ff, dropout = PRESETS[name]
+    return {
+        "encoder_layers": layers,
+        "decoder_layers": layers,
+        "d_model": d_model,
+        "num_heads": num_heads,
+        "d_ff": d_ff,
+        "dropout": dropout,
+        "embedding_dropout": dropout,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,3 +160,76 @@ class DataConfig:
     sample_pairs: int = 200_000  # the subwords are learnt from as many, drawn by `seed`
     seed: int = 1
     cleaning: CleaningConfig = CleaningConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How a model learns. The defaults are the paper's (section 5); 0 and "auto" are settled when a run begins, and what was
+    settled is stored with it."""
+
+    steps: int = 0  # updates; 0: as many as `minutes` allow, or else about 30 epochs
+    minutes: float = 0.0  # turned into steps once, by the speed measured when the run begins
+    batch_tokens: int = 25_000  # of an update, padding included, on its larger side; AUTO: what fits the GPU
+    accumulation: int = 0  # the batches an update is made of; 0: as few as keep padding at 5 %
+    schedule: Schedule = "inverse_sqrt"  # after the warm-up: as the paper's, or down to nothing at the last step
+    learning_rate: float = 0.0  # at its highest, when the warm-up ends; 0: (d_model · warmup)^-½, equation 3
+    warmup: int = 4000
+    label_smoothing: float = 0.1
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.98
+    adam_epsilon: float = 1e-9
+    clip_norm: float = 0.0  # 0: gradients are not clipped
+    bpe_dropout: float = 0.0  # how likely a merge of subwords is left out, anew each time a sentence is seen
+    seed: int = 1
+    device: str = "auto"
+    precision: Precision = "auto"  # of the arithmetic; weights are float32 in any case but float64. bfloat16 on CUDA
+    compile: Compile = "auto"
+    deterministic: bool = False  # on CUDA; a CPU always is
+    threads: int = 0  # of a CPU; kept for the run's life, because sums depend on it
+    log_every: int = 0  # updates between two lines of metrics
+    valid_every: int = 0  # updates between two validations
+    save_every: int = 0  # updates between two checkpoints
+    keep_checkpoints: int = 5  # the last ones, whose average is what translates
+    patience: int = 0  # validations without a better BLEU before training stops early; 0: never
+    bleu_sentences: int = 2000  # of the validation text, translated at each validation; 0: none, and loss decides
+
+    def __post_init__(self) -> None:
+        for name in ("label_smoothing", "adam_beta1", "adam_beta2", "bpe_dropout"):
+            self._require(name, 0.0 <= getattr(self, name) < 1.0, "at least 0 and below 1")
+        for name in ("steps", "accumulation", "threads", "log_every", "valid_every", "save_every", "patience"):
+            self._require(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("minutes", "learning_rate", "clip_norm", "bleu_sentences"):
+            self._require(name, 0 <= getattr(self, name) < math.inf, "a number of at least 0")
+        for name in ("warmup", "keep_checkpoints"):
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        self._require("seed", 0 <= self.seed < 2**63, "at least 0 and below 2^63")
+        self._require("adam_epsilon", 0.0 < self.adam_epsilon < math.inf, "above 0")
+        self._require("batch_tokens", self.batch_tokens >= 1 or self.batch_tokens == AUTO, "at least 1")
+
+    def _require(self, name: str, holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(f"train.{name} is {getattr(self, name)}; it must be {what}")
+
+
+AUTO = -1
+
+# Where a preset leaves the paper's training, because it was measured to be better (docs/deviations.md).
+TRAIN_PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"batch_tokens": 1024, "schedule": "linear", "learning_rate": 2e-3, "warmup": 100, "clip_norm": 1.0},
+    "small": {"batch_tokens": 4096, "schedule": "linear", "learning_rate": 1e-3, "warmup": 400, "clip_norm": 1.0},
+    "base": {},
+    "big": {},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """All of a run: what `config.json` holds."""
+
+    preset: str = "small"
+    paper: bool = False  # the paper's training, whatever the preset would rather do
+    prepared: str = ""  # a folder that `regard prepare` made, to be used instead of preparing
+    start_from: str = ""  # another run, whose weights and tokenizer this one begins with
+    data: DataConfig
+    model: ModelConfig
+    train: TrainConfig

@@ -13,6 +13,7 @@ from regard.data.prepare import prepare
 from regard.data.report import DataReport, print_report
 from regard.data.store import PairStore
 from regard.text.corpus import TWO_SIDED, Pair, content_suffix
+from regard.text.tokenizer import Tokenizer
 
 
 def corpora_of(src: list[str], tgt: list[str], weights: list[float]) -> tuple[CorpusConfig, ...]:
@@ -56,7 +57,8 @@ def print_padding(folder: Path, report: DataReport, console: Console) -> None:
         console.print(f"{len(batches):,} batches of up to {budget:,} tokens a side, {share:.1%} padding")
 
 
-def run(config: DataConfig, folder: Path) -> None:
+def prepare_with_progress(config: DataConfig, folder: Path, tokenizer: Tokenizer | None = None) -> DataReport:
+    """Shows a bar on stderr while it works, and then the report."""
     stderr = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -74,11 +76,15 @@ def run(config: DataConfig, folder: Path) -> None:
                 if count % 1000 == 0:
                     progress.update(task, completed=count)
 
-        report = prepare(config, folder, track)
-    stdout = Console()
-    print_report(report, stdout)
-    print_padding(folder, report, stdout)
-    stderr.out(
+        report = prepare(config, folder, track, tokenizer)
+    print_report(report, Console())
+    return report
+
+
+def run(config: DataConfig, folder: Path) -> None:
+    report = prepare_with_progress(config, folder)
+    print_padding(folder, report, Console())
+    Console(stderr=True).out(
         f"prepared {report.splits['train'].kept:,} pairs in {folder}; the whole report is {folder / 'data.json'}",
         highlight=False,
     )

@@ -28,6 +28,7 @@ from typing import TypeVar
 from regard.config import CleaningConfig, CorpusConfig, DataConfig
 from regard.data.report import DataReport, Leakage, SideReport, SplitReport
 from regard.data.store import SIDES, EncodedTexts, PairWriter
+from regard.settings import to_table
 from regard.text.cleaning import Reason, normalise, reason_to_drop
 from regard.text.corpus import Pair, read_pairs
 from regard.text.tokenizer import Subwords, Tokenizer, learn_subwords
@@ -178,16 +179,19 @@ def vocab_size_for(num_pairs: int) -> int:
     return 32_000
 
 
-def prepare(config: DataConfig, folder: Path, track: Track[Pair] = lambda items, _: items) -> DataReport:
-    """Reads, cleans, learns and encodes everything into `folder`, which appears only when it is whole."""
+def prepare(
+    config: DataConfig, folder: Path, track: Track[Pair] = lambda items, _: items, tokenizer: Tokenizer | None = None
+) -> DataReport:
+    """Reads, cleans, learns and encodes everything into `folder`, which appears only when it is whole. With a `tokenizer` of
+    another run, no subwords are learnt."""
     if folder.exists():
         raise ValueError(f"{folder} is there already; choose another folder, or delete it to prepare anew")
     workshop = folder.with_name(f".{folder.name}.preparing")
     shutil.rmtree(workshop, ignore_errors=True)
     workshop.mkdir(parents=True)
     try:
-        report = _prepare_into(workshop, config, track)
-        data = json.dumps(report.to_json(), ensure_ascii=False, indent=2) + "\n"
+        report = _prepare_into(workshop, config, track, tokenizer)
+        data = json.dumps(report.to_json() | {"config": to_table(config)}, ensure_ascii=False, indent=2) + "\n"
         (workshop / "data.json").write_text(data, encoding="utf-8", errors="backslashreplace")  # names of files may be odd
         workshop.rename(folder)
     finally:
@@ -195,7 +199,7 @@ def prepare(config: DataConfig, folder: Path, track: Track[Pair] = lambda items,
     return report
 
 
-def _prepare_into(folder: Path, config: DataConfig, track: Track[Pair]) -> DataReport:
+def _prepare_into(folder: Path, config: DataConfig, track: Track[Pair], tokenizer: Tokenizer | None) -> DataReport:
     held_out = {"valid": _read_held_out(config.valid, config)}
     held_out |= {f"test{n}" if n > 1 else "test": _read_held_out(c, config) for n, c in enumerate(config.test, start=1)}
     leakage_check = _LeakageCheck({name: chunk.kept for name, chunk in held_out.items()})
@@ -203,7 +207,7 @@ def _prepare_into(folder: Path, config: DataConfig, track: Track[Pair]) -> DataR
     train = SplitReport()
     kept_by_corpus = _clean_into_spool(folder, config, train, leakage_check, sample, track)
     _require_pairs(train)
-    tokenizer = _learn(sample.pairs, config, train.kept)
+    tokenizer = tokenizer or _learn(sample.pairs, config, train.kept)
     tokenizer.save(folder)
     splits = {"train": train}
     ends = list(itertools.accumulate(kept_by_corpus))

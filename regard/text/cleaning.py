@@ -15,13 +15,13 @@ Reason = Literal["empty", "too long", "length ratio", "duplicate", "copied", "wr
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
-_SPACES = re.compile(r"\s+")
+_SPACES = re.compile(r"[\s▁]+")
 # Controls that are no white space, replacement characters, and code points for private use.
 _CONTROLS = re.compile("[\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f\ufffd\ue000-\uf8ff]")
 
 
 def normalise(text: str) -> str:
-    """NFC, white space folded to single spaces, none at the ends."""
+    """NFC, white space (and U+2581, which is a space to SentencePiece) folded to single spaces, none at the ends."""
     return _SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip()
 
 

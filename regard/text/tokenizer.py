@@ -5,15 +5,19 @@ ids and never text: a literal `</s>` in a sentence stays what it is. What the vo
 """
 
 import io
+import math
+import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import sentencepiece
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 NUM_RESERVED = 4 + 256  # the special tokens, and every byte
+SPACE = "▁"  # as SentencePiece writes it, before every word
 
 
 def learn_subwords(sentences: Iterable[str], vocab_size: int) -> bytes:
@@ -68,10 +72,38 @@ class Subwords:
         return ids
 
     def encode_with_dropout(self, texts: Sequence[str], *, dropout: float, seed: int) -> list[list[int]]:
-        """BPE-dropout (Provilkov et al. 2020): each merge is left out with this probability. One seed, one result."""
-        sentencepiece.set_random_generator_seed(seed % (2**32 - 1))  # the last one means: no seed
-        ids: list[list[int]] = self._processor.encode(list(texts), enable_sampling=True, alpha=dropout, num_threads=1)
-        return ids
+        """BPE-dropout (Provilkov et al. 2020) of normalised text: each merge is left out with this probability. One seed,
+        one result; which is why it is done here: SentencePiece mixes its seed with a number that every process draws."""
+        draw = random.Random(seed).random
+        return [
+            [token for word in text.split(" ") if word for token in self._merged(SPACE + word, dropout, draw)]
+            for text in texts
+        ]
+
+    def _merged(self, word: str, dropout: float, draw: Callable[[], float]) -> list[int]:
+        """Again and again the best of the merges that are not left out, until none is there."""
+        symbols = list(word)
+        while len(symbols) > 1:
+            best, best_score = -1, -math.inf
+            for place in range(len(symbols) - 1):
+                score = self._scores.get(symbols[place] + symbols[place + 1], -math.inf)
+                if score > best_score and draw() >= dropout:  # a merge that would not be chosen needs no lot
+                    best, best_score = place, score
+            if best < 0:
+                break
+            symbols[best : best + 2] = [symbols[best] + symbols[best + 1]]
+        return [token for symbol in symbols for token in self._ids_of(symbol)]
+
+    def _ids_of(self, symbol: str) -> list[int]:
+        """A piece is one id; what is none is spelled in bytes."""
+        if symbol in self._scores:
+            return [int(self._processor.piece_to_id(symbol))]
+        return [int(self._processor.piece_to_id(f"<0x{byte:02X}>")) for byte in symbol.encode("utf-8")]
+
+    @cached_property
+    def _scores(self) -> dict[str, float]:
+        """How early each piece was learnt: the earliest has the highest score. Special tokens and bytes are no text."""
+        return {self._processor.id_to_piece(n): self._processor.get_score(n) for n in range(NUM_RESERVED, len(self))}
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids; special tokens have none."""

@@ -1,6 +1,8 @@
 """Subwords: text comes back as it went in, special tokens are never text, and dropout obeys its seed."""
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,9 +55,6 @@ def test_dropout_varies_with_the_seed_and_with_nothing_else(subwords: Subwords) 
     assert subwords.encode_with_dropout(texts, dropout=0.1, seed=6) != first != plain
     assert subwords.encode_with_dropout(texts, dropout=0.1, seed=5) == first
     assert [subwords.decode(ids) for ids in first] == texts
-    for odd in (-1, 2**32 - 1, 2**40):
-        again = [subwords.encode_with_dropout(texts, dropout=0.1, seed=odd) for _ in range(2)]
-        assert again[0] == again[1]
     assert sum(map(len, first)) > sum(map(len, plain))
 
 
@@ -80,3 +79,36 @@ def test_saving_and_loading(subwords: Subwords, tmp_path: Path) -> None:
         assert (loaded.src.model, loaded.tgt.model) == (tokenizer.src.model, tokenizer.tgt.model)
     with pytest.raises(ValueError, match="there is no tokenizer in"):
         Tokenizer.load(tmp_path)
+
+
+def test_without_dropout_the_merges_are_sentencepieces(subwords: Subwords) -> None:
+    """The oracle of our own merging: letters and signs at random, known and unknown, repeats among them."""
+    chance = random.Random(5)
+    alphabet = "aeiou der Haus fast 学习机器 aaa 😀 ñ 1,2.3 <s> <0x41>"
+    texts = ["".join(chance.choices(alphabet, k=chance.randint(1, 30))) for _ in range(2000)]
+    texts = [" ".join(text.split()) for text in texts] + sentences(3)
+    assert subwords.encode_with_dropout(texts, dropout=0.0, seed=1) == subwords.encode(texts)
+
+
+def test_dropout_is_the_same_in_every_process(subwords: Subwords, tmp_path: Path) -> None:
+    """A run that is continued is another process."""
+    (tmp_path / "model").write_bytes(subwords.model)
+    code = (
+        "import sys; from pathlib import Path; from regard.text.tokenizer import Subwords\n"
+        "print(Subwords(Path(sys.argv[1]).read_bytes()).encode_with_dropout(['schnell house'] * 50, dropout=0.2, seed=7))"
+    )
+    outputs = [subprocess.check_output([sys.executable, "-c", code, str(tmp_path / "model")]) for _ in range(2)]
+    assert (
+        outputs[0] == outputs[1] == f"{subwords.encode_with_dropout(['schnell house'] * 50, dropout=0.2, seed=7)}\n".encode()
+    )
+
+
+def test_dropout_leaves_each_merge_out_as_often_as_it_says() -> None:
+    """Of "ab" alone: ▁ab comes about by two merges, the first of which is ▁a or ab, whichever is not left out."""
+    subwords = Subwords(learn_subwords(["ab"] * 100, 300))
+    texts = ["ab"] * 20_000
+    plain = subwords.encode(["ab"])[0]
+    assert len(plain) == 1 and subwords.pieces(plain) == ["▁ab"]
+    whole = sum(ids == plain for ids in subwords.encode_with_dropout(texts, dropout=0.3, seed=1)) / len(texts)
+    assert subwords.knows("▁a") and subwords.knows("ab")
+    assert abs(whole - (1 - 0.3**2) * 0.7) < 0.02

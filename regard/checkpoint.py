@@ -1,0 +1,289 @@
+"""A run is a folder. What is in it is written so that a crash, a full disk or a flipped bit is noticed and costs little.
+
+    config.json          the whole configuration, and which weights translate
+    tokenizer.model      the subwords (tokenizer.src.model and tokenizer.tgt.model where they are separate)
+    model.safetensors    the weights that translate
+    manifest.json        the SHA-256 of the three
+    data/                the prepared text
+    checkpoints/         one folder for each: weights.safetensors, optimizer.safetensors, state.json, manifest.json
+    metrics.jsonl        what a rerun would repeat exactly
+    timing.jsonl         what it would not: speed and memory
+    training.html        both as pictures
+
+Every file is written beside its place, flushed to the disk and renamed into it. Nothing is pickled.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from regard.config import RunConfig
+from regard.settings import read_table, to_table
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PREFIX = "step-"
+Json = dict[str, Any]
+
+
+class DamagedError(ValueError):
+    """Files that are not what was written."""
+
+
+class Weights(NamedTuple):
+    """Which weights `model.safetensors` holds: of one checkpoint, or the average of several."""
+
+    what: str  # "average" or "best"
+    steps: tuple[int, ...]  # the checkpoints they come from
+    after: int  # the step training had reached when they were chosen
+    final: bool  # chosen at the end, by validation
+
+    @property
+    def described(self) -> str:
+        if self.what == "average" and len(self.steps) > 1:
+            return f"the average of the last {len(self.steps)} checkpoints"
+        return f"the checkpoint of step {self.steps[0]:,}"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that training needs to go on."""
+
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: Json
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of a run."""
+
+    folder: Path
+
+    @property
+    def config_path(self) -> Path:
+        return self.folder / "config.json"
+
+    @property
+    def model_path(self) -> Path:
+        return self.folder / "model.safetensors"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def timing_path(self) -> Path:
+        return self.folder / "timing.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def data_folder(self, config: RunConfig) -> Path:
+        return Path(config.prepared) if config.prepared else self.folder / "data"
+
+    def read_config(self) -> RunConfig:
+        return read_table(RunConfig, {key: value for key, value in self._read_json().items() if key not in OURS})
+
+    def read_weights(self) -> Weights | None:
+        """Which weights translate; None before the first are saved."""
+        stored = self._read_json()["weights"]
+        return None if stored is None else Weights(stored["what"], tuple(stored["steps"]), stored["after"], stored["final"])
+
+    def _read_json(self) -> Json:
+        if not self.config_path.exists():
+            raise ValueError(f"{self.folder} is no run: it has no config.json")
+        try:
+            table: Json = json.loads(self.config_path.read_text(encoding="utf-8"))
+            stored_format = table["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{self.config_path} is damaged: {error}") from error
+        if stored_format != FORMAT:
+            raise ValueError(f"{self.folder} is of format {stored_format}, which this version of regard cannot read")
+        return table
+
+    def write_config(self, config: RunConfig, weights: Weights | None, version: str) -> None:
+        table = {"format": FORMAT, "regard": version, "weights": weights and weights._asdict(), **to_table(config)}
+        self.publish({"config.json": _json_bytes(table)})
+
+    def publish(self, files: Mapping[str, bytes]) -> None:
+        """Replaces files of the run, and what the manifest says of them. In between, the manifest allows both old and new:
+        whenever it all stops, every file is one that it knows."""
+        before = self._manifest()
+        new = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        both = {name: [*before.get(name, []), digest] for name, digest in new.items()}
+        write_atomically(self.folder / MANIFEST, _json_bytes(before | both))
+        for name, content in files.items():
+            write_atomically(self.folder / name, content)
+        write_atomically(self.folder / MANIFEST, _json_bytes(before | {name: [digest] for name, digest in new.items()}))
+
+    def _manifest(self) -> dict[str, list[str]]:
+        path = self.folder / MANIFEST
+        if not path.exists():
+            return {}
+        manifest: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
+        return manifest
+
+    def damaged_files(self) -> list[str]:
+        """Names from the manifest whose files are missing or not what was written."""
+        return [
+            name
+            for name, digests in self._manifest().items()
+            if not (self.folder / name).exists() or sha256(self.folder / name) not in digests
+        ]
+
+    def saved_steps(self) -> list[int]:
+        """The steps of all checkpoints, intact or not, the oldest first."""
+        names = [path.name for path in self.checkpoints.glob(f"{PREFIX}*") if path.is_dir()]
+        return sorted(int(name.removeprefix(PREFIX)) for name in names if name.removeprefix(PREFIX).isdecimal())
+
+    def checkpoint_path(self, step: int) -> Path:
+        return self.checkpoints / f"{PREFIX}{step:08d}"
+
+    def save_checkpoint(self, step: int, checkpoint: Checkpoint) -> None:
+        """Whole or not at all. What is not finite is never saved."""
+        for name, tensor in [*checkpoint.weights.items(), *checkpoint.optimizer.items()]:
+            assert bool(tensor.isfinite().all()), f"{name} is not finite"
+        files = {
+            "weights.safetensors": save(checkpoint.weights),
+            "optimizer.safetensors": save(checkpoint.optimizer),
+            "state.json": _json_bytes(checkpoint.state),
+        }
+        files[MANIFEST] = _json_bytes({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+        target = self.checkpoint_path(step)
+        workshop = self.checkpoints / f".{target.name}.saving"
+        try:
+            shutil.rmtree(workshop, ignore_errors=True)
+            workshop.mkdir(parents=True)
+            for name, content in files.items():
+                _write_durably(workshop / name, content)
+            _flush_folder(workshop)
+            if target.exists():  # a damaged one of the same step, or it would have been continued from
+                shutil.rmtree(target)
+            workshop.rename(target)
+            _flush_folder(self.checkpoints)
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
+
+    def load_checkpoint(self, step: int) -> Checkpoint:
+        """Raises DamagedError for one that is not what was saved."""
+        path = self.checkpoint_path(step)
+        try:
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+            contents = {name: (path / name).read_bytes() for name in manifest}
+            for name, content in contents.items():
+                if hashlib.sha256(content).hexdigest() != manifest[name]:
+                    raise DamagedError(f"{path / name} is not what was saved")
+            return Checkpoint(
+                weights=load(contents["weights.safetensors"]),
+                optimizer=load(contents["optimizer.safetensors"]),
+                state=json.loads(contents["state.json"]),
+            )
+        except DamagedError:
+            raise
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, SafetensorError) as error:
+            raise DamagedError(f"the checkpoint {path} is damaged: {error}") from error
+
+    def delete_checkpoint(self, step: int) -> None:
+        """Renamed first, so that what is half deleted is no checkpoint."""
+        path = self.checkpoint_path(step)
+        grave = path.with_name(f".{path.name}.deleting")
+        shutil.rmtree(grave, ignore_errors=True)
+        path.rename(grave)
+        shutil.rmtree(grave)
+
+    def clear_away(self) -> None:
+        """What a crash left half written or half deleted."""
+        for path in [*self.checkpoints.glob(".*.saving"), *self.checkpoints.glob(".*.deleting")]:
+            shutil.rmtree(path, ignore_errors=True)
+        for path in self.folder.glob(".*.writing"):
+            path.unlink(missing_ok=True)
+
+    def averaged_weights(self, steps: Sequence[int]) -> dict[str, Tensor]:
+        """The mean of these checkpoints' weights, summed in float64 in the order given."""
+        sums: dict[str, Tensor] = {}
+        dtypes = {}
+        for step in steps:
+            for name, tensor in self.load_checkpoint(step).weights.items():
+                sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+                dtypes[name] = tensor.dtype
+        return {name: (total / len(steps)).to(dtypes[name]) for name, total in sums.items()}
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One process trains in a folder at a time; the system forgets the lock when its holder dies, however it dies."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise ValueError(
+                    f"another process is training in {self.folder}; wait for it, or choose another -o"
+                ) from error
+            yield
+
+
+OURS = ("format", "regard", "weights")  # keys of config.json that are no settings
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def weights_bytes(weights: dict[str, Tensor]) -> bytes:
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, {"format": "pt"})
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load(path.read_bytes())
+    except SafetensorError as error:
+        raise DamagedError(f"{path} is damaged: {error}") from error
+
+
+def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=False).contiguous() for name, tensor in tensors.items()}
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    workshop = path.with_name(f".{path.name}.writing")
+    try:
+        _write_durably(workshop, content)
+        workshop.rename(path)
+        _flush_folder(path.parent)
+    except BaseException:
+        workshop.unlink(missing_ok=True)
+        raise
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    """A rename is on the disk once its folder is."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _json_bytes(value: object) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode("utf-8", errors="backslashreplace")

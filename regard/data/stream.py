@@ -1,0 +1,71 @@
+"""The batches of training, one after the other through all epochs, each a pure function of its place."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.data.batch import Batch, collate
+from regard.data.batching import Indices, PairLengths, epoch_batches, epoch_pairs
+from regard.data.store import PairStore
+from regard.text.tokenizer import Tokenizer
+
+
+class Place(NamedTuple):
+    """A batch: the `position`-th of an epoch."""
+
+    epoch: int
+    position: int
+
+
+@dataclass(frozen=True, eq=False)
+class BatchStream:
+    """Training text as batches of up to `batch_tokens` a side."""
+
+    store: PairStore
+    tokenizer: Tokenizer
+    weights: npt.NDArray[np.float64]  # how often each pair is seen in an epoch
+    batch_tokens: int
+    seed: int
+    bpe_dropout: float = 0.0
+
+    def lengths(self) -> PairLengths:
+        return PairLengths.of(self.store.src.lengths, self.store.tgt.lengths)
+
+    @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its training
+    def epoch(self, epoch: int) -> list[Indices]:
+        pairs = epoch_pairs(self.weights, seed=self.seed, epoch=epoch)
+        return epoch_batches(self.lengths(), pairs, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
+
+    def following(self, place: Place, count: int) -> tuple[list[Place], Place]:
+        """The next `count` places, and the one after them. Epochs follow each other without a gap."""
+        places: list[Place] = []
+        while len(places) < count:
+            if place.position < len(self.epoch(place.epoch)):
+                places.append(place)
+                place = Place(place.epoch, place.position + 1)
+            else:  # an epoch may be empty, where all weights are below 1
+                place = Place(place.epoch + 1, 0)
+        return places, place
+
+    def batch(self, place: Place) -> Batch:
+        pairs = self.epoch(place.epoch)[place.position]
+        if self.bpe_dropout == 0.0:
+            return collate([self.store.src[row] for row in pairs], [self.store.tgt[row] for row in pairs])
+        seeds = np.random.SeedSequence([self.seed, *place]).generate_state(2)
+        src, tgt = (
+            subwords.encode_with_dropout([text[row] for row in pairs], dropout=self.bpe_dropout, seed=int(seed))
+            for subwords, text, seed in zip(
+                (self.tokenizer.src, self.tokenizer.tgt), (self.store.src_text, self.store.tgt_text), seeds, strict=True
+            )
+        )
+        return collate(src, tgt)
+
+    def largest(self) -> list[Place]:
+        """Where memory will be short if anywhere: the first epoch's batch with most tokens, and the one with the longest."""
+        lengths = self.lengths()
+        longest = [int(max(lengths.src[batch].max(), lengths.tgt[batch].max())) for batch in self.epoch(0)]
+        tokens = [length * len(batch) for length, batch in zip(longest, self.epoch(0), strict=True)]
+        return [Place(0, position) for position in sorted({int(np.argmax(tokens)), int(np.argmax(longest))})]

@@ -1,0 +1,241 @@
+"""`regard train`: a run begins, or goes on where it stopped."""
+
+import json
+import shutil
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import regard
+from regard.checkpoint import Checkpoint, DamagedError, Run, load_weights
+from regard.config import AUTO, TRAIN_PRESETS, DataConfig, ModelConfig, RunConfig, TrainConfig, model_preset
+from regard.data.batching import padding_share
+from regard.data.command import prepare_with_progress
+from regard.settings import Table, flattened, merged, read_table, to_table
+from regard.text.tokenizer import PAD_ID, Tokenizer
+from regard.train.device import be_deterministic, find_device
+from regard.train.distributed import Processes
+from regard.train.loop import StopRequest, Training
+from regard.train.plan import largest_batch_tokens, open_stream, settled, with_intervals
+from regard.train.progress import Display
+from regard.train.tensorboard import EventFiles
+
+# What may differ from how a run began without making it another run.
+CHANGEABLE = {"train.steps", "train.patience", "train.device", "train.precision", "train.compile"}
+OF_THE_TOKENIZER = ("src_vocab_size", "tgt_vocab_size", "pad_id")
+
+
+def run(given: Table, folder: Path) -> None:
+    """`given` is what a person asked for, as nested tables like those of a TOML file."""
+    processes = Processes.from_environment()
+    the_run = Run(folder)
+    if given.get("train", {}).get("deterministic"):
+        be_deterministic()
+    with processes.joined(), the_run.lock() if processes.is_main else nullcontext():
+        display = Display(silent=not processes.is_main)
+        if processes.is_main:
+            if the_run.config_path.exists():
+                _take_up(the_run, given)
+            else:
+                _begin(the_run, given, processes)
+        processes.from_main(0)  # the others wait until the folder is ready
+        _train(the_run, processes, display)
+
+
+def _begin(run: Run, given: Table, processes: Processes) -> None:
+    """Prepares the text and settles the configuration; the run exists once its config.json does."""
+    data, model, train = _read_settings(given)
+    source = Run(Path(given["start_from"])) if given.get("start_from") else None
+    tokenizer = None if source is None else Tokenizer.load(source.folder)
+    if given.get("prepared"):
+        prepared = Path(given["prepared"])
+    else:
+        prepared = run.folder / "data"
+        if (prepared / "data.json").exists():  # of a beginning that was cut short before anything was learnt
+            shutil.rmtree(prepared)
+        assert data is not None
+        prepare_with_progress(data, prepared, tokenizer)
+    tokenizer = tokenizer or Tokenizer.load(prepared)
+    report = json.loads((prepared / "data.json").read_text(encoding="utf-8"))
+    data = read_table(DataConfig, report["config"], "data")
+    if source is not None:
+        config = source.read_config().model
+        model_config = read_table(ModelConfig, merged(to_table(config), given.get("model", {})), "model")
+    else:
+        sizes = {"src_vocab_size": len(tokenizer.src), "tgt_vocab_size": len(tokenizer.tgt), "pad_id": PAD_ID}
+        shared = {} if tokenizer.is_shared else {"shared_embeddings": "target"}
+        model_config = read_table(ModelConfig, merged(shared, model, sizes), "model")
+    if train.batch_tokens == AUTO:
+        stream = open_stream(prepared, replace(train, batch_tokens=1), tokenizer)
+        train = replace(train, batch_tokens=largest_batch_tokens(model_config, train, stream.lengths()))
+    train = settled(train, open_stream(prepared, train, tokenizer), processes.count)
+    for path in tokenizer.save(run.folder):
+        run.publish({path.name: path.read_bytes()})
+    top = {key: given[key] for key in ("preset", "paper", "prepared", "start_from") if key in given}
+    run.write_config(RunConfig(**top, data=data, model=model_config, train=train), None, regard.__version__)
+
+
+def _read_settings(given: Table) -> tuple[DataConfig | None, Table, TrainConfig]:
+    """All that can be checked before the text is read, so that a mistyped setting costs no time."""
+    _check_top(given)
+    preset = given.get("preset", "small")
+    model = merged(model_preset(preset), given.get("model", {}))
+    for key in OF_THE_TOKENIZER:
+        if key in given.get("model", {}):
+            raise ValueError(f"model.{key} comes from the tokenizer; set data.vocab_size instead")
+    read_table(ModelConfig, merged({"src_vocab_size": 8000, "tgt_vocab_size": 8000}, model), "model")
+    train_preset = {} if given.get("paper") else TRAIN_PRESETS[preset]
+    train = read_table(TrainConfig, merged(train_preset, given.get("train", {})), "train")
+    find_device(train.device)
+    if given.get("prepared"):
+        if given.get("data"):
+            raise ValueError("both prepared data and text to prepare were given; give one of them")
+        if not (Path(given["prepared"]) / "data.json").exists():
+            raise ValueError(f"{given['prepared']} is no folder that `regard prepare` made: it has no data.json")
+        return None, model, train
+    if not given.get("data", {}).get("train"):
+        raise ValueError("there is nothing to learn from; give --src and --tgt, or --data with a prepared folder")
+    if not given["data"].get("valid"):
+        raise ValueError("there is nothing to validate on; give --valid-src and --valid-tgt")
+    return read_table(DataConfig, given["data"], "data"), model, train
+
+
+def _check_top(given: Table) -> None:
+    """Unknown names at the top, before they are looked up."""
+    placeholders: dict[str, Any] = {"data": {"train": [], "valid": {"src": ""}}}
+    placeholders |= {"model": {"src_vocab_size": 8, "tgt_vocab_size": 8}, "train": {}}
+    tables = ("data", "model", "train")
+    read_table(RunConfig, placeholders | {key: value for key, value in given.items() if key not in tables})
+    for key in tables:
+        if not isinstance(given.get(key, {}), dict):
+            raise ValueError(f"{key} must be a table of settings, but is {given[key]!r}")
+
+
+def _take_up(run: Run, given: Table) -> None:
+    """A run that exists keeps its configuration; what is given must not contradict it."""
+    stored = run.read_config()
+    _check_top(given)
+    asked = {key: value for key, value in flattened(given).items() if value not in ("auto", AUTO) and value != 0}
+    asked_tables = _unflattened(asked)
+    new = read_table(RunConfig, merged(to_table(stored), asked_tables))
+    before, after = flattened(to_table(stored)), flattened(to_table(new))
+    changed = {name for name in after if after[name] != before.get(name)}
+    for name in sorted(changed - CHANGEABLE):
+        raise ValueError(
+            f"{run.folder} was begun with {name} = {_shown(before.get(name))}, not {_shown(after[name])}; choose another "
+            "folder with -o, or leave the setting out"
+        )
+    if changed:
+        weights = run.read_weights()
+        run.write_config(new, weights and weights._replace(final=False), regard.__version__)
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _unflattened(flat: Table) -> Table:
+    table: Table = {}
+    for name, value in flat.items():
+        *path, key = name.split(".")
+        nested: Table = {key: value}
+        for part in reversed(path):
+            nested = {part: nested}
+        table = merged(table, nested)
+    return table
+
+
+def _train(run: Run, processes: Processes, display: Display) -> None:
+    config = run.read_config()
+    weights = run.read_weights()
+    if weights is not None and weights.final:
+        display.say(
+            f"{run.folder} is finished: {weights.after:,} steps; to go on, give more --steps, or a greater train.patience"
+        )
+        return
+    if config.train.deterministic:
+        be_deterministic()
+    device = find_device(config.train.device, processes.local_rank)
+    if config.train.steps == 0:
+        config = replace(config, train=_with_measured_steps(run, config, device, processes, display))
+        if processes.is_main:
+            run.write_config(config, None, regard.__version__)
+    training = Training(run, config, device, processes)
+    if processes.is_main:
+        run.clear_away()
+    _restore(training, display)
+    _introduce(training, display)
+    training.try_largest_batches()
+    stop = StopRequest()
+    step = training.learner.step
+    events = EventFiles(run.folder / "tensorboard", after_step=step, silent=not processes.is_main)
+    with events, display.bar(config.train.steps, step), stop.listening():
+        try:
+            training.go(display, stop, events)
+            training.finish(display)
+        except OSError as error:
+            saved = run.saved_steps()
+            raise ValueError(
+                f"{run.folder} could not be written to after step {training.learner.step:,} ({error.strerror}); the last "
+                f"checkpoint is that of step {saved[-1]:,}. Put that right, and the same command continues from there"
+            ) from error
+
+
+def _with_measured_steps(
+    run: Run, config: RunConfig, device: torch.device, processes: Processes, display: Display
+) -> TrainConfig:
+    """Minutes as steps."""
+    train = config.train
+    provisional = replace(train, steps=max(1, train.warmup), compile=_off_if_auto(train.compile))
+    training = Training(run, replace(config, train=with_intervals(provisional)), device, processes)
+    training.try_largest_batches()
+    steps = training.steps_within(train.minutes)
+    display.say(f"{train.minutes:g} minutes are about {steps:,} steps here")
+    return with_intervals(replace(train, steps=steps, warmup=min(train.warmup, max(1, steps // 5))))
+
+
+def _off_if_auto(compile_choice: str) -> Any:
+    return "off" if compile_choice == "auto" else compile_choice
+
+
+def _restore(training: Training, display: Display) -> None:
+    """From the last checkpoint that is intact; a run without any is at its beginning."""
+    run, processes = training.run, training.processes
+    step = -1
+    checkpoint: Checkpoint | None = None
+    if processes.is_main:
+        for step in reversed(run.saved_steps()):
+            try:
+                checkpoint = run.load_checkpoint(step)
+                break
+            except DamagedError as error:
+                display.warn(f"{error}; going back to the one before it")
+        if checkpoint is None and run.saved_steps():
+            raise ValueError(f"no checkpoint in {run.checkpoints} is intact; delete {run.folder} to begin anew")
+    step = processes.from_main(step if checkpoint else -1)
+    if step >= 0:
+        training.continue_from(checkpoint or run.load_checkpoint(step))
+        display.say(f"continuing from step {step}")
+        return
+    if training.config.start_from:
+        training.learner.restore(load_weights(Run(Path(training.config.start_from)).model_path), {}, 0)
+    training.save()
+
+
+def _introduce(training: Training, display: Display) -> None:
+    config, train = training.config, training.config.train
+    stream = training.stream
+    batches = stream.epoch(training.place.epoch)
+    num_parameters = sum(parameter.numel() for parameter in training.learner.model.parameters())
+    languages = f"{config.data.src_lang or 'source'} → {config.data.tgt_lang or 'target'}"
+    display.say(
+        f"{languages}: {len(stream.store):,} pairs, {len(batches) / train.accumulation:,.0f} updates an epoch of "
+        f"{train.accumulation} × {stream.batch_tokens:,} tokens, {padding_share(stream.lengths(), batches):.1%} padding"
+    )
+    where = f"{train.threads} threads" if training.device.type == "cpu" else train.precision
+    display.say(
+        f"{config.preset}: {num_parameters / 1e6:.1f} M parameters, {train.steps:,} steps on {training.device}, {where}"
+    )

@@ -1,0 +1,50 @@
+"""Where the arithmetic happens."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+def find_device(name: str, local_rank: int = 0) -> torch.device:
+    """The device of this name; "auto" is a GPU where there is one. Processes of one host take its GPUs in turn."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        name = f"cuda:{local_rank}"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"the device {name!r} is not to be had here; try --device cpu") from error
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def be_deterministic() -> None:
+    """CUDA kernels that give the same sums every time, at some cost in speed. Before anything has touched the GPU."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+
+
+@contextmanager
+def advice_on_memory(advice: str) -> Iterator[None]:
+    """Running out of memory as a sentence with advice."""
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise ValueError(f"the largest batch does not fit into memory; {advice}") from error
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):  # as the CPU's allocator says it
+            raise
+        raise ValueError(f"the largest batch does not fit into memory; {advice}") from error
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

@@ -1,0 +1,56 @@
+"""The flags of `regard train` as the tables that a TOML file would hold."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from regard.config import AUTO
+from regard.data.command import corpora_of, held_out_corpus, language_of
+from regard.settings import Table, merged, to_table
+
+
+@dataclass(frozen=True)
+class TextFlags:
+    src: list[str]
+    tgt: list[str]
+    valid_src: str | None
+    valid_tgt: str | None
+    weights: list[float]
+    src_lang: str | None
+    tgt_lang: str | None
+
+
+def data_table(flags: TextFlags) -> Table:
+    """Corpora and languages; nothing where none were given."""
+    table: Table = {}
+    src_lang, tgt_lang = flags.src_lang, flags.tgt_lang
+    if flags.src:
+        table["train"] = [to_table(corpus) for corpus in corpora_of(flags.src, flags.tgt, flags.weights)]
+        src_lang = language_of(flags.src[0]) if src_lang is None else src_lang
+        tgt_lang = language_of(flags.tgt[0] if flags.tgt else "") if tgt_lang is None else tgt_lang
+    elif flags.tgt or flags.weights:
+        raise ValueError("--tgt and --weight need an --src")
+    if flags.valid_src is not None:
+        table["valid"] = to_table(held_out_corpus(flags.valid_src, flags.valid_tgt, src_lang or "", tgt_lang or ""))
+    elif flags.valid_tgt is not None:
+        raise ValueError("--valid-tgt was given without --valid-src")
+    table |= {key: value for key, value in (("src_lang", src_lang), ("tgt_lang", tgt_lang)) if value}
+    return {"data": table} if table else {}
+
+
+def table_of_flags(flags: dict[str, Any]) -> Table:
+    """{"train.steps": 100} as {"train": {"steps": 100}}, without those that were not given."""
+    table: Table = {}
+    for name, value in flags.items():
+        if value is not None:
+            section, _, key = name.rpartition(".")
+            read = _batch_tokens(value) if key == "batch_tokens" else value
+            table = merged(table, {section: {key: read}} if section else {key: read})
+    return table
+
+
+def _batch_tokens(text: str) -> int:
+    if text == "auto":
+        return AUTO
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"--batch-tokens {text} is neither a number above 0 nor auto")
+    return int(text)

@@ -1,0 +1,79 @@
+"""Signs of sickness in training: attention that lets no gradient through, or that looks nowhere in particular.
+
+Softmax's derivative is diag(y) - yᵀy; its trace is 1 - Σy². `saturation` is Σy²: 1 where one key takes everything and
+nothing can be learnt through the softmax any more (claims M17 and M18). `entropy` is relative: 0 where one key takes all, 1
+where all get the same.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from regard.data.batch import Batch
+from regard.model.trace import AttentionTrace, Site
+from regard.model.transformer import Transformer
+
+SATURATED, UNIFORM = 0.98, 0.999
+
+
+class LayerHealth(NamedTuple):
+    """Means over heads, sentences and all queries that have a choice of keys."""
+
+    site: Site
+    layer: int
+    entropy: float
+    saturation: float
+    score_variance: float  # 1 for independent queries and keys of unit variance (claim M16)
+
+
+def attention_health(model: Transformer, batch: Batch) -> list[LayerHealth]:
+    """Each layer's attention in one pass over a batch, without dropout."""
+    was_training = model.training
+    device = model.output_weight.device
+    src, tgt_in = batch.src.to(device), batch.tgt_in.to(device)
+    trace = model.eval().trace(src, tgt_in)
+    model.train(was_training)
+    is_source, is_target = src != model.config.pad_id, tgt_in != model.config.pad_id
+    sites: list[tuple[Site, tuple[AttentionTrace, ...], Tensor]] = [
+        ("encoder", trace.encoder.self_attention, is_source),
+        ("decoder", trace.decoder.self_attention, is_target),
+        ("cross", trace.decoder.cross_attention, is_target),
+    ]
+    return [
+        _layer_health(site, number, attention, is_query)
+        for site, layers, is_query in sites
+        for number, attention in enumerate(layers)
+    ]
+
+
+def _layer_health(site: Site, layer: int, attention: AttentionTrace, is_query: Tensor) -> LayerHealth:
+    num_keys = attention.mask.expand(-1, 1, attention.weights.shape[2], -1).sum(-1)  # (B, 1, T)
+    counts = ((num_keys > 1) & is_query[:, None]).expand(attention.weights.shape[:3])  # (B, H, T)
+    possible = num_keys.clamp(min=2).double().log()
+    keys = (attention.mask & counts[..., None]).expand_as(attention.scores)
+    scores = attention.scores[keys].double()
+    return LayerHealth(
+        site=site,
+        layer=layer,
+        entropy=float((attention.entropy.double() / possible)[counts].mean()),
+        saturation=float(attention.weights.double().square().sum(-1)[counts].mean()),
+        score_variance=float(scores.var(correction=0)) if scores.numel() else 0.0,
+    )
+
+
+def complaints(layers: list[LayerHealth], *, warmed_up: bool) -> list[str]:
+    """What a person should know, in words."""
+    found = [
+        f"attention has collapsed in {health.site} layer {health.layer + 1}: nearly every query looks at one key "
+        f"(saturation {health.saturation:.3f}), and almost no gradient passes its softmax; try a lower train.learning_rate, "
+        "a longer train.warmup or train.clip_norm=1"
+        for health in layers
+        if health.saturation > SATURATED
+    ]
+    cross = [health for health in layers if health.site == "cross"]
+    if warmed_up and cross and all(health.entropy > UNIFORM for health in cross):
+        found.append(
+            "the decoder still looks at all source words alike, as if it did not read the source; try a longer "
+            "train.warmup, or see whether the two sides of the training text belong together"
+        )
+    return found

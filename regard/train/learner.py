@@ -1,0 +1,167 @@
+"""A model that learns: one update at a time, exactly the same however it is cut into batches and processes."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from regard.checkpoint import on_cpu
+from regard.config import ModelConfig, TrainConfig
+from regard.data.batch import Batch
+from regard.model.transformer import Transformer
+from regard.train.distributed import Processes
+from regard.train.loss import Loss, smoothed_cross_entropy
+from regard.train.metrics import Totals
+from regard.train.schedule import learning_rate, paper_peak
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's, of each parameter
+
+
+class ModelWithLoss(nn.Module):
+    """The model and its loss as one module, whose forward pass is all of a training step: what processes share."""
+
+    def __init__(self, model: Transformer, *, smoothing: float, dtype: torch.dtype, compiled: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.smoothing = smoothing
+        self.dtype = dtype
+        # Only the model: the loss goes through the vocabulary in chunks, and is fast as it is.
+        self._states = torch.compile(self._states_of, dynamic=True) if compiled else self._states_of
+
+    def _states_of(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        return self.model.decode(tgt_in, self.model.encode(src), self.model.padding_mask(src))
+
+    def forward(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"], tgt_out: Int[Tensor, "B T"]) -> Loss:
+        output_weight = self.model.output_weight
+        with self._arithmetic(src.device):
+            states = self._states(src, tgt_in)
+        if self.dtype == torch.bfloat16:
+            states, output_weight = states.to(self.dtype), output_weight.to(self.dtype)
+        return smoothed_cross_entropy(
+            states, output_weight, tgt_out, pad_id=self.model.config.pad_id, smoothing=self.smoothing
+        )
+
+    def _arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
+        """bfloat16 for the arithmetic, while the weights stay float32."""
+        if self.dtype == torch.bfloat16:
+            return torch.autocast(device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+
+class Learner:
+    """Weights, optimizer and the number of updates so far: what a checkpoint holds of the model."""
+
+    def __init__(self, model_config: ModelConfig, config: TrainConfig, device: torch.device, processes: Processes) -> None:
+        assert config.precision != "auto" and config.compile != "auto", "settled before a run begins"
+        self.config = config
+        self.device = device
+        self.step = 0
+        torch.manual_seed(config.seed)
+        dtype = getattr(torch, config.precision)
+        self.model = Transformer(model_config).to(device, torch.float64 if dtype == torch.float64 else torch.float32)
+        self._processes = processes
+        self._with_loss: nn.Module = ModelWithLoss(
+            self.model, smoothing=config.label_smoothing, dtype=dtype, compiled=config.compile == "on"
+        )
+        if processes.count > 1:
+            on_gpu = [device] if device.type == "cuda" else None
+            # Weights are equal already, by the seed; there are no buffers to exchange.
+            self._with_loss = DistributedDataParallel(
+                self._with_loss, device_ids=on_gpu, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
+        self._optimizer = torch.optim.Adam(
+            self.model.parameters(),
+            lr=0.0,
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_epsilon,
+            fused=True,
+        )
+        self._peak = config.learning_rate or paper_peak(model_config.d_model, config.warmup)
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the last update."""
+        return self._learning_rate(self.step)
+
+    def _learning_rate(self, step: int) -> float:
+        config = self.config
+        return learning_rate(step, schedule=config.schedule, peak=self._peak, warmup=config.warmup, steps=config.steps)
+
+    def update(self, batches: Sequence[tuple[int, Batch]], totals: Totals) -> None:
+        """One step of Adam on the mean loss over the tokens of all processes' batches. `batches` are this process's, each
+        with its number among all: the gradient depends neither on how many there are nor on who computes which."""
+        self.model.train()
+        counts = torch.tensor(sum(batch.num_tokens for _, batch in batches))
+        self._processes.sum(counts)
+        num_tokens = int(counts)
+        self._optimizer.zero_grad(set_to_none=True)
+        for number, batch in batches:
+            self._seed(number)
+            with self._alone(is_last=batch is batches[-1][1]):
+                loss = self.loss(batch)
+                # Processes' gradients are averaged, and shall be summed.
+                (loss.total * (self._processes.count / num_tokens)).backward()
+            totals.add_loss(loss)
+        norm = self._clipped_norm()
+        self.step += 1
+        self._optimizer.param_groups[0]["lr"] = self._learning_rate(self.step)
+        # What is not finite changes nothing, neither weights nor moments; the device decides, and nobody waits for it.
+        skipped = (~norm.isfinite()).to(torch.float32)
+        self._optimizer.found_inf = skipped  # type: ignore[attr-defined]
+        self._optimizer.step()
+        totals.add_update(norm, skipped, num_tokens)
+
+    def loss(self, batch: Batch) -> Loss:
+        src, tgt_in, tgt_out = (ids.to(self.device, non_blocking=True) for ids in (batch.src, batch.tgt_in, batch.tgt_out))
+        loss: Loss = self._with_loss(src, tgt_in, tgt_out)
+        return loss
+
+    def _seed(self, number: int) -> None:
+        """Dropout is a function of seed, update and batch: nothing of a generator's past needs to be remembered."""
+        words = np.random.SeedSequence([self.config.seed, self.step, number]).generate_state(2)
+        torch.manual_seed(int(words[0]) << 31 ^ int(words[1]))
+
+    def _alone(self, *, is_last: bool) -> AbstractContextManager[object]:
+        """Gradients are exchanged once in an update, with the last of a process's batches."""
+        if isinstance(self._with_loss, DistributedDataParallel) and not is_last:
+            no_sync: AbstractContextManager[object] = self._with_loss.no_sync()
+            return no_sync
+        return nullcontext()
+
+    def _clipped_norm(self) -> Float[Tensor, ""]:
+        """The gradient's length before clipping."""
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.config.clip_norm:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
+        return norm
+
+    def weights(self) -> dict[str, Tensor]:
+        return on_cpu(self.model.state_dict())
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """Adam's moments by the names of their parameters, and how many updates they have seen; nothing before the first."""
+        state: dict[str, Tensor] = {}
+        for name, parameter in self.model.named_parameters():
+            if not (of_parameter := self._optimizer.state.get(parameter)):
+                return {}
+            state |= {f"{moment}.{name}": of_parameter[moment] for moment in MOMENTS}
+            state["step"] = of_parameter["step"]  # the same for all
+        return on_cpu(state)
+
+    def restore(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], step: int) -> None:
+        """Back to what was saved; an empty `optimizer` is one that has seen nothing."""
+        self.model.load_state_dict(weights)
+        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.state.clear()
+        if optimizer:
+            for name, parameter in self.model.named_parameters():
+                self._optimizer.state[parameter] = {
+                    "step": optimizer["step"].to(parameter.device, copy=True),
+                    **{moment: optimizer[f"{moment}.{name}"].to(parameter.device, copy=True) for moment in MOMENTS},
+                }
+        self.step = step

@@ -1,0 +1,287 @@
+"""Training: updates, and between them metrics, validation and checkpoints, until the last step, Ctrl-C or a full disk.
+
+Everything an update depends on is either in the checkpoint (weights, Adam's moments, the place in the data, sums of metrics)
+or a pure function of the configuration and the step (order, segmentation, dropout). So a run that is killed and continued
+is, on one machine, bit for bit the run that was not.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from types import FrameType
+from typing import Any
+
+import torch
+
+import regard
+from regard.checkpoint import Checkpoint, Run, Weights, weights_bytes
+from regard.config import RunConfig
+from regard.data.store import PairStore
+from regard.data.stream import Place
+from regard.text.tokenizer import Tokenizer
+from regard.train.device import advice_on_memory, synchronize
+from regard.train.distributed import Processes
+from regard.train.health import attention_health, complaints
+from regard.train.learner import Learner
+from regard.train.metrics import Totals, append_line, cut_back, line_of, size_on_disk
+from regard.train.page import write_page
+from regard.train.plan import open_stream
+from regard.train.progress import Display, memory_bytes
+from regard.train.tensorboard import EventFiles
+from regard.train.validation import Validation, ValidationText
+
+
+class StopRequest:
+    """SIGINT and SIGTERM, remembered until an update is done. A second one does not wait."""
+
+    def __init__(self) -> None:
+        self.signum = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        before = {signum: signal.signal(signum, self._remember) for signum in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+
+    def _remember(self, signum: int, _frame: FrameType | None) -> None:
+        if self.signum:
+            raise SystemExit(128 + signum)
+        self.signum = signum
+
+
+@dataclass(frozen=True)
+class Best:
+    """The checkpoint that validated best, and how many validations ago that was."""
+
+    step: int
+    validation: Validation
+    age: int = 0
+
+
+class Training:
+    """A run under way. Every process has one; the main one also writes and talks."""
+
+    def __init__(self, run: Run, config: RunConfig, device: torch.device, processes: Processes) -> None:
+        torch.set_num_threads(config.train.threads)
+        self.run = run
+        self.config = config
+        self.device = device
+        self.processes = processes
+        folder = run.data_folder(config)
+        tokenizer = Tokenizer.load(run.folder)
+        self.stream = open_stream(folder, config.train, tokenizer)
+        self.valid = ValidationText(
+            store=PairStore.open(folder, "valid"),
+            tokenizer=tokenizer,
+            tgt_lang=config.data.tgt_lang,
+            batch_tokens=max(2048, self.stream.batch_tokens),
+            num_translated=config.train.bleu_sentences,
+        )
+        self.learner = Learner(config.model, config.train, device, processes)
+        self.totals = Totals(device)
+        self.place = Place(0, 0)
+        self.best: Best | None = None
+        self._interval_began = time.perf_counter()
+
+    def continue_from(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.state
+        self.learner.restore(checkpoint.weights, checkpoint.optimizer, state["step"])
+        self.place = Place(*state["place"])
+        if self.processes.is_main:  # whose sums are those of all
+            self.totals.restore(state["totals"])
+            cut_back(self.run.metrics_path, state["metrics_bytes"])
+        if (best := state["best"]) is not None:
+            self.best = Best(best["step"], Validation(**best["validation"]), best["age"])
+
+    def try_largest_batches(self) -> None:
+        """So that too little memory is found out now."""
+        train = self.config.train
+        with advice_on_memory(
+            f"try --batch-tokens {train.batch_tokens // 2}, or --set train.accumulation={2 * train.accumulation}, which "
+            "cuts an update into smaller batches and learns the same"
+        ):
+            for place in self.stream.largest():
+                self.learner.loss(self.stream.batch(place)).total.backward()
+            synchronize(self.device)
+        self.learner.model.zero_grad(set_to_none=True)
+
+    def steps_within(self, minutes: float) -> int:
+        """How many updates that time has room for, validation included; measured, and then everything put back."""
+        weights = {name: tensor.clone() for name, tensor in self.learner.weights().items()}
+        seconds: list[float] = []
+        place, enough = Place(0, 0), max(2.0, min(10.0, 1.5 * minutes))
+        while len(seconds) < 4 or (len(seconds) < 50 and sum(seconds) < enough):
+            began = time.perf_counter()
+            place = self._update(place)
+            synchronize(self.device)
+            seconds.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        if self.processes.is_main and self.valid.num_references:
+            self.valid.translate(self.learner.model.eval(), at_reference_length=True)
+        validations = 10 * (time.perf_counter() - began)
+        self.learner.restore(weights, {}, 0)
+        self.totals.clear()
+        budget = max(60 * minutes - validations, 30 * minutes)
+        per_update = sum(seconds[2:]) / len(seconds[2:])  # the first ones also warm up
+        return self.processes.from_main(max(1, round(budget / per_update)))
+
+    def _update(self, place: Place) -> Place:
+        places, place = self.stream.following(place, self.config.train.accumulation)
+        share = list(enumerate(places))[self.processes.rank :: self.processes.count]
+        self.learner.update([(number, self.stream.batch(at)) for number, at in share], self.totals)
+        return place
+
+    def go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
+        """Until the last step, or until it stops early."""
+        train = self.config.train
+        self._interval_began = time.perf_counter()
+        while self.learner.step < train.steps and not self._has_lost_patience():
+            self.place = self._update(self.place)
+            step = self.learner.step
+            display.step(step)
+            is_last = step == train.steps
+            if step % train.log_every == 0 or is_last:
+                self._log(display, events)
+            pause_began = time.perf_counter()
+            if step % train.valid_every == 0 or is_last:
+                self._validate(display, events)
+            if self.is_saved_at(step):
+                self.save()
+                self._publish()
+            self._interval_began += time.perf_counter() - pause_began
+            if signum := self.processes.largest(stop.signum):
+                if not self.is_saved_at(step):
+                    self.save()
+                display.say(f"stopped after step {step:,}, which is saved; the same command continues from there")
+                raise SystemExit(128 + signum)
+
+    def is_saved_at(self, step: int) -> bool:
+        """Whether a checkpoint belongs to this step. One that was saved because of a signal does not, and is never averaged:
+        a run that was stopped ends like one that was not."""
+        train = self.config.train
+        return step % train.save_every == 0 or step % train.valid_every == 0 or step == train.steps
+
+    def _has_lost_patience(self) -> bool:
+        patience = self.config.train.patience
+        return bool(patience) and self.best is not None and self.best.age >= patience
+
+    def _log(self, display: Display, events: EventFiles) -> None:
+        self.processes.sum(self.totals.sums[:2])  # losses; the rest is the same for all
+        totals = self.totals.to_list()
+        self.totals.clear()
+        seconds = time.perf_counter() - self._interval_began
+        self._interval_began = time.perf_counter()
+        line = {"step": self.learner.step, "epoch": self.place.epoch, **line_of(totals)}
+        line["learning_rate"] = self.learner.learning_rate
+        timing = {
+            "step": self.learner.step,
+            "seconds": seconds,
+            "tokens_per_second": line["tokens"] / seconds,
+            "memory_bytes": memory_bytes(),
+        }
+        if self.processes.is_main:
+            append_line(self.run.metrics_path, line)
+            append_line(self.run.timing_path, timing)
+            events.add(line | {"tokens_per_second": timing["tokens_per_second"]})
+        display.line(
+            self.learner.step,
+            loss=line["loss"],
+            nll=line["nll"],
+            learning_rate=line["learning_rate"],
+            tokens_per_second=timing["tokens_per_second"],
+        )
+        if line["skipped"] and line["tokens"]:
+            display.warn(f"{line['skipped']} of the last updates had no finite gradient and changed nothing")
+        elif line["skipped"]:
+            raise ValueError(
+                f"no gradient was finite in the {line['skipped']} updates before step {self.learner.step:,}; the last "
+                "checkpoint is from before that. Try a lower train.learning_rate, a longer train.warmup or train.clip_norm=1"
+            )
+
+    def _validate(self, display: Display, events: EventFiles) -> None:
+        """On the main process; the others wait for it at their next exchange."""
+        if not self.processes.is_main:
+            return
+        step = self.learner.step
+        validation = self.valid.validate(self.learner.model)
+        is_best = self.best is None or validation.is_better_than(self.best.validation)
+        if self.best is None or is_best:
+            self.best = Best(step, validation)
+        else:
+            self.best = replace(self.best, age=self.best.age + 1)
+        layers = attention_health(self.learner.model, self.valid.sample())
+        line: dict[str, Any] = {"step": step, "valid_nll": validation.nll, "valid_perplexity": validation.perplexity}
+        line |= {} if validation.bleu is None else {"valid_bleu": validation.bleu}
+        line["attention"] = [layer._asdict() for layer in layers]
+        append_line(self.run.metrics_path, line)
+        events.add({key: value for key, value in line.items() if key != "attention"})
+        display.validation(step, validation, is_best=is_best)
+        for complaint in complaints(layers, warmed_up=step > self.config.train.warmup):
+            display.warn(complaint)
+
+    def save(self) -> None:
+        """Shared: the others may have to wait, or to stop early."""
+        best = self.best
+        age = self.processes.from_main(best.age if best else 0)
+        if not self.processes.is_main:
+            self.best = Best(0, Validation(0.0, None), age)
+        self.processes.sum(self.totals.sums[:2])
+        if not self.processes.is_main:
+            self.totals.sums[:2] = 0.0
+            return
+        state = {
+            "step": self.learner.step,
+            "place": list(self.place),
+            "totals": self.totals.to_list(),
+            "best": None if best is None else asdict(best),
+            "metrics_bytes": size_on_disk(self.run.metrics_path),
+        }
+        self.run.save_checkpoint(
+            self.learner.step, Checkpoint(self.learner.weights(), self.learner.optimizer_state(), state)
+        )
+
+    def _publish(self) -> None:
+        """The average so far becomes what translates, and checkpoints that are no longer needed go."""
+        if not self.processes.is_main:
+            return
+        steps = self.steps_to_average()
+        self._publish_weights(Weights("average", tuple(steps), self.learner.step, final=False))
+        # Two at least, so that there is one before a damaged one.
+        keep = {*self._scheduled_steps()[-max(2, self.config.train.keep_checkpoints) :], self.best.step if self.best else 0}
+        for step in self.run.saved_steps():
+            if step not in keep:
+                self.run.delete_checkpoint(step)
+        write_page(self.run, self.config)
+
+    def _scheduled_steps(self) -> list[int]:
+        return [step for step in self.run.saved_steps() if step <= self.learner.step and self.is_saved_at(step)]
+
+    def steps_to_average(self) -> list[int]:
+        return self._scheduled_steps()[-self.config.train.keep_checkpoints :]
+
+    def _publish_weights(self, weights: Weights) -> None:
+        self.run.publish({"model.safetensors": weights_bytes(self.run.averaged_weights(weights.steps))})
+        self.run.write_config(self.config, weights, regard.__version__)
+
+    def finish(self, display: Display) -> None:
+        """Chooses the weights that translate: the average of the last checkpoints, or the best one if that validates
+        better."""
+        if not self.processes.is_main:
+            return
+        steps = self.steps_to_average()
+        self.learner.model.load_state_dict(self.run.averaged_weights(steps))
+        average = self.valid.validate(self.learner.model)
+        line: dict[str, Any] = {"step": self.learner.step, "averaged": steps, "average_nll": average.nll}
+        line |= {} if average.bleu is None else {"average_bleu": average.bleu}
+        append_line(self.run.metrics_path, line)
+        weights, score = Weights("average", tuple(steps), self.learner.step, final=True), average
+        if self.best is not None and self.best.validation.is_better_than(average):
+            weights, score = weights._replace(what="best", steps=(self.best.step,)), self.best.validation
+        self._publish_weights(weights)
+        write_page(self.run, self.config)
+        display.say(f"what translates is {weights.described}: {score.described}")

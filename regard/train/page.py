@@ -1,0 +1,32 @@
+"""`training.html`: the run's curves in one file that needs no network."""
+
+import json
+from importlib.resources import files
+
+from regard.checkpoint import Run, write_atomically
+from regard.config import RunConfig
+from regard.train.metrics import read_lines
+
+MOST_POINTS = 2000  # of a curve; a screen has no more
+
+
+def write_page(run: Run, config: RunConfig) -> None:
+    metrics = read_lines(run.metrics_path)
+    data = {
+        "name": run.folder.resolve().name,
+        "languages": [config.data.src_lang or "source", config.data.tgt_lang or "target"],
+        "steps": config.train.steps,
+        "training": thinned([line for line in metrics if "loss" in line]),
+        "validation": thinned([line for line in metrics if "valid_nll" in line]),
+        "timing": thinned(read_lines(run.timing_path)),
+    }
+    template = files("regard.train").joinpath("training.html").read_text(encoding="utf-8")
+    # "<" could end the script it stands in.
+    page = template.replace("/*DATA*/null", json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"))
+    write_atomically(run.folder / "training.html", page.encode("utf-8", errors="replace"))
+
+
+def thinned(lines: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Evenly, and always with the last."""
+    every = -(-len(lines) // MOST_POINTS) or 1
+    return [line for number, line in enumerate(lines, start=1) if number % every == 0 or number == len(lines)]

@@ -1,0 +1,118 @@
+"""What a run settles when it begins: everything that was left to be chosen, once, so that it never changes again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from regard.config import AUTO, ModelConfig, TrainConfig
+from regard.data.batch import Batch
+from regard.data.batching import PairLengths, epoch_batches, epoch_pairs, padding_share
+from regard.data.store import PairStore
+from regard.data.stream import BatchStream
+from regard.text.tokenizer import PAD_ID, Tokenizer
+from regard.train.device import find_device
+from regard.train.distributed import Processes
+from regard.train.learner import Learner
+from regard.train.metrics import Totals
+
+MAX_PADDING = 0.05
+SMALLEST_BATCH = 512  # tokens of one of an update's batches; below, arithmetic would be done in crumbs
+EPOCHS = 30
+COMPILE_PAYS = 2000  # updates of a GPU; compiling takes about a minute
+
+
+def open_stream(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> BatchStream:
+    """The training text of a prepared folder."""
+    corpora = json.loads((folder / "data.json").read_text(encoding="utf-8"))["corpora"]
+    return BatchStream(
+        store=PairStore.open(folder, "train"),
+        tokenizer=tokenizer,
+        weights=np.repeat([float(corpus["weight"]) for corpus in corpora], [corpus["pairs"] for corpus in corpora]),
+        batch_tokens=batch_tokens(config),
+        seed=config.seed,
+        bpe_dropout=config.bpe_dropout,
+    )
+
+
+def settled(config: TrainConfig, stream: BatchStream, num_processes: int) -> TrainConfig:
+    """Without `steps` where they come from `minutes`: those need a model to measure with."""
+    device = find_device(config.device)
+    on_gpu = device.type == "cuda"
+    precision = config.precision if config.precision != "auto" else ("bfloat16" if on_gpu else "float32")
+    accumulation = config.accumulation or accumulation_for(stream, config.batch_tokens, num_processes)
+    if accumulation < num_processes:
+        raise ValueError(
+            f"{num_processes} processes need at least as many batches in an update, but train.accumulation is {accumulation}"
+        )
+    config = replace(
+        config,
+        device=device.type if config.device == "auto" else config.device,
+        precision=precision,
+        accumulation=accumulation,
+        threads=config.threads or torch.get_num_threads(),
+    )
+    if config.steps == 0 and config.minutes == 0:
+        updates = len(replace(stream, batch_tokens=batch_tokens(config)).epoch(0)) / accumulation
+        config = replace(config, steps=min(100_000, max(2000, round(EPOCHS * updates))))
+    return with_intervals(config) if config.steps else config
+
+
+def with_intervals(config: TrainConfig) -> TrainConfig:
+    """What depends on the number of steps."""
+    assert config.steps > 0
+    compiles = config.device.startswith("cuda") and config.steps >= COMPILE_PAYS and not config.deterministic
+    return replace(
+        config,
+        compile=config.compile if config.compile != "auto" else ("on" if compiles else "off"),
+        log_every=config.log_every or min(100, max(10, config.steps // 100)),
+        valid_every=config.valid_every or min(5000, max(1, config.steps // 10)),
+        save_every=config.save_every or min(1000, max(1, config.steps // 20)),
+    )
+
+
+def batch_tokens(config: TrainConfig) -> int:
+    """Of each of an update's batches."""
+    return max(1, config.batch_tokens // max(1, config.accumulation))
+
+
+def accumulation_for(stream: BatchStream, tokens: int, num_processes: int) -> int:
+    """The fewest batches an update can be cut into, so that no more than 5 % of it is padding: a large batch of a small
+    corpus has sentences of many lengths."""
+    assert tokens != AUTO
+    lengths = stream.lengths()
+    pairs = epoch_pairs(stream.weights, seed=stream.seed, epoch=0)
+    accumulation = num_processes
+    while tokens // (2 * accumulation) >= SMALLEST_BATCH:
+        batches = epoch_batches(lengths, pairs, batch_tokens=tokens // accumulation, seed=stream.seed, epoch=0)
+        if padding_share(lengths, batches) <= MAX_PADDING:
+            break
+        accumulation *= 2
+    return accumulation
+
+
+def largest_batch_tokens(model: ModelConfig, config: TrainConfig, lengths: PairLengths) -> int:
+    """The most tokens a side that a GPU learns from at once, found by trying, with a tenth left free."""
+    device = find_device(config.device)
+    if device.type != "cuda":
+        raise ValueError("--batch-tokens auto looks for what fits a GPU; give a number for a CPU")
+    longest = int(max(lengths.src.max(), lengths.tgt.max()))
+    total = int(max(lengths.src.sum(), lengths.tgt.sum()))
+    trial = replace(config, precision="bfloat16" if config.precision == "auto" else config.precision, compile="off", steps=1)
+    learner = Learner(model, replace(trial, accumulation=1), device, Processes())
+    fits, tokens = 0, max(1024, longest)
+    while tokens <= total:
+        rows = torch.full((tokens // longest, longest), PAD_ID + 1)
+        try:
+            learner.update([(0, Batch(rows, rows, rows))], Totals(device))
+            torch.cuda.synchronize(device)
+        except torch.OutOfMemoryError:
+            break
+        fits, tokens = tokens, int(1.25 * tokens)
+    if not fits:
+        raise ValueError(f"not even {tokens:,} tokens fit into the memory of {device}; try a smaller --preset")
+    del learner
+    torch.cuda.empty_cache()
+    return int(0.9 * fits)

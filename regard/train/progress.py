@@ -1,0 +1,97 @@
+"""What a person sees while a model learns: a bar on a terminal, plain lines elsewhere."""
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from regard.train.metrics import perplexity
+from regard.train.validation import Validation
+
+
+class Display:
+    """Talks on stderr; a process that is not the main one is silent."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self._console = Console(stderr=True, quiet=silent, highlight=False, soft_wrap=True)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=None), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=self._console, disable=silent or not self._console.is_terminal)
+        self._task = TaskID(0)
+        self._steps = self._first_step = 0
+        self._began = time.perf_counter()
+        self._last_loss = self._last_bleu = self._last_speed = ""
+
+    @contextmanager
+    def bar(self, steps: int, done: int) -> Iterator[None]:
+        """While it lasts, a terminal has a bar."""
+        self._steps, self._first_step, self._began = steps, done, time.perf_counter()
+        self._task = self._progress.add_task(self._description(done), total=steps, completed=done)
+        with self._progress:
+            yield
+
+    def say(self, sentence: str) -> None:
+        self._console.out(sentence, highlight=False)
+
+    def warn(self, sentence: str) -> None:
+        self._console.out(f"warning: {sentence}", highlight=False)
+
+    def step(self, step: int) -> None:
+        self._progress.update(self._task, completed=step, description=self._description(step))
+
+    def line(self, step: int, *, loss: float, nll: float, learning_rate: float, tokens_per_second: float) -> None:
+        """A line of metrics: into the bar, or printed where there is none."""
+        self._last_loss = f"loss {loss:.3f}  perplexity {perplexity(nll):,.2f}"
+        self._last_speed = f"{tokens_per_second:,.0f} tokens/s"
+        if not self._progress.disable:
+            self.step(step)
+        else:
+            self.say(
+                f"step {step:,}/{self._steps:,}  {self._last_loss}  lr {learning_rate:.2e}  {self._last_speed}  "
+                f"{self._time_left(step)} left  {memory_text()}"
+            )
+
+    def validation(self, step: int, validation: Validation, *, is_best: bool) -> None:
+        self._last_bleu = "" if validation.bleu is None else f"  BLEU {validation.bleu:.1f}"
+        score = "" if validation.bleu is None else f"  BLEU {validation.bleu:.2f}"
+        best = "  (the best so far)" if is_best else ""
+        self.say(
+            f"step {step:,}  validation loss {validation.nll:.3f}  perplexity {validation.perplexity:,.2f}{score}{best}"
+        )
+
+    def _description(self, step: int) -> str:
+        if not self._last_loss:
+            return f"step {step:,}/{self._steps:,}"
+        return (
+            f"step {step:,}/{self._steps:,}  {self._last_loss}{self._last_bleu}  {self._last_speed}  {memory_text()}  "
+            f"{self._time_left(step)} left"
+        )
+
+    def _time_left(self, step: int) -> str:
+        done = step - self._first_step
+        if not done:
+            return "?"
+        return duration((time.perf_counter() - self._began) / done * (self._steps - step))
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def memory_bytes() -> int:
+    """The most this process has had: of the GPU where it uses one, else of main memory."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated()
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def memory_text() -> str:
+    amount = memory_bytes() / 2**20
+    return f"{amount / 1024:.1f} GiB" if amount >= 1024 else f"{amount:.0f} MiB"

@@ -1,0 +1,111 @@
+"""How a model does on text it does not learn from: loss, perplexity, and BLEU of what it really translates."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from regard.data.batch import Batch, collate
+from regard.data.batching import Indices, PairLengths, epoch_batches
+from regard.data.store import PairStore
+from regard.evaluate import bleu
+from regard.model.transformer import Transformer
+from regard.search.greedy import greedy
+from regard.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from regard.train.loss import smoothed_cross_entropy
+from regard.train.metrics import perplexity
+
+EXTRA_LENGTH = 50  # section 6.1: an output may be as much longer than its input
+
+
+@dataclass(frozen=True)
+class Validation:
+    nll: float  # per token
+    bleu: float | None  # None: nothing was translated
+
+    @property
+    def perplexity(self) -> float:
+        return perplexity(self.nll)
+
+    @property
+    def described(self) -> str:
+        score = "" if self.bleu is None else f", BLEU {self.bleu:.2f} (greedy)"
+        return f"validation perplexity {self.perplexity:,.2f}{score}"
+
+    def is_better_than(self, other: "Validation") -> bool:
+        """By BLEU where there is one worth the name; before that, and where it is equal, by loss."""
+        if (
+            self.bleu is not None
+            and other.bleu is not None
+            and max(self.bleu, other.bleu) >= 1.0
+            and self.bleu != other.bleu
+        ):
+            return self.bleu > other.bleu
+        return self.nll < other.nll
+
+
+@dataclass(frozen=True, eq=False)
+class ValidationText:
+    """The held-out pairs, in batches of similar lengths."""
+
+    store: PairStore
+    tokenizer: Tokenizer
+    tgt_lang: str
+    batch_tokens: int
+    num_translated: int  # of the first pairs
+
+    def validate(self, model: Transformer) -> Validation:
+        """Greedily: cheap enough to do often, and close enough to beam search to choose by."""
+        was_training = model.training
+        model.eval()
+        try:
+            score = bleu(self.translate(model), self.references(), self.tgt_lang) if self.num_references else None
+            return Validation(nll=self._nll(model), bleu=score)
+        finally:
+            model.train(was_training)
+
+    @property
+    def num_references(self) -> int:
+        return min(self.num_translated, len(self.store))
+
+    def references(self) -> list[str]:
+        return [self.store.tgt_text[row] for row in range(self.num_references)]
+
+    def _batches(self, num_pairs: int) -> Iterator[tuple[Indices, Batch]]:
+        lengths = PairLengths.of(self.store.src.lengths, self.store.tgt.lengths)
+        pairs = np.arange(num_pairs, dtype=np.int64)
+        for rows in epoch_batches(lengths, pairs, batch_tokens=self.batch_tokens, seed=0, epoch=0):
+            yield rows, collate([self.store.src[row] for row in rows], [self.store.tgt[row] for row in rows])
+
+    @torch.no_grad()
+    def _nll(self, model: Transformer) -> float:
+        device = model.output_weight.device
+        nll, num_tokens = 0.0, 0
+        for _, batch in self._batches(len(self.store)):
+            src, tgt_in, tgt_out = (ids.to(device) for ids in (batch.src, batch.tgt_in, batch.tgt_out))
+            states = model.decode(tgt_in, model.encode(src), model.padding_mask(src))
+            loss = smoothed_cross_entropy(states, model.output_weight, tgt_out, pad_id=model.config.pad_id, smoothing=0.0)
+            nll += float(loss.nll)
+            num_tokens += int(loss.num_tokens)
+        return nll / num_tokens
+
+    def translate(self, model: Transformer, *, at_reference_length: bool = False) -> list[str]:
+        """In the order of the text. `at_reference_length` cuts what would be longer, as untrained models' output is."""
+        device = model.output_weight.device
+        texts = [""] * self.num_references
+        for rows, batch in self._batches(self.num_references):
+            src = batch.src.to(device)
+            lengths = (src != model.config.pad_id).sum(1) + EXTRA_LENGTH
+            if at_reference_length:
+                lengths = (batch.tgt_out != model.config.pad_id).sum(1).to(device)
+            cache = model.start(src, capacity=int(lengths.max()) + 1)
+            outputs = greedy(model.step, cache, lengths, bos_id=BOS_ID, eos_id=EOS_ID)
+            for row, output in zip(rows, outputs, strict=True):
+                texts[row] = self.tokenizer.tgt.decode(output)
+        return texts
+
+    def sample(self, num_pairs: int = 16) -> Batch:
+        """A few pairs to look at attention with."""
+        rows = range(min(num_pairs, len(self.store)))
+        return collate([self.store.src[row] for row in rows], [self.store.tgt[row] for row in rows])
