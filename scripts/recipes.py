@@ -3,8 +3,8 @@
     regard prepare ... -o prepared
     python scripts/recipes.py prepared -o out --device cuda --jobs 4 --steps 3000 norm=post norm=pre,learning_rate=2e-3
 
-Each recipe is a list of settings (`a=b,c=d`; those of the model or of training, by their own names). The table has the BLEU of
-greedy translation and the perplexity of the validation text, for the average of the last checkpoints and the best one.
+Each recipe is a list of settings (`a=b,c=d`; those of the model or of training, by their own names). The table has the BLEU
+of greedy translation and the perplexity of the validation text, for the average of the last checkpoints and the best one.
 """
 
 import argparse
