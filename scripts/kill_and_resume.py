@@ -107,8 +107,9 @@ def main() -> None:
     parser.add_argument("kills", type=int)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of the moments")
-    parser.add_argument("more", nargs="*", help="for regard train, after --")
-    options = parser.parse_args()
+    own, _, more = " ".join(sys.argv[1:]).partition(" -- ")
+    options = parser.parse_args(own.split())
+    options.more = more.split()
     folder = Path(tempfile.mkdtemp(prefix="kill-and-resume-"))
     write_corpus(folder)
     whole, killed = folder / "whole", folder / "killed"

@@ -95,7 +95,7 @@ def _ids(folder: Path, split: str, side: Side) -> Ids:
 def _map(path: Path, dtype: type[T]) -> npt.NDArray[T]:
     if path.stat().st_size == 0:  # which cannot be mapped
         return np.zeros(0, dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="r")
+    return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)  # rows of a memmap are memmaps, each slow to make
 
 
 class _SideWriter:

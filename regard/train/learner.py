@@ -134,10 +134,10 @@ class Learner:
 
     def _clipped_norm(self) -> Float[Tensor, ""]:
         """The gradient's length before clipping."""
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        parameters = self._optimizer.param_groups[0]["params"]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if self.config.clip_norm:
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
         return norm
 
     def weights(self) -> dict[str, Tensor]:

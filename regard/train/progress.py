@@ -24,6 +24,7 @@ class Display:
         self._task = TaskID(0)
         self._steps = self._first_step = 0
         self._began = time.perf_counter()
+        self._last_shown = 0.0
         self._last_loss = self._last_bleu = self._last_speed = ""
 
     @contextmanager
@@ -41,7 +42,11 @@ class Display:
         self._console.out(f"warning: {sentence}", highlight=False)
 
     def step(self, step: int) -> None:
-        self._progress.update(self._task, completed=step, description=self._description(step))
+        """After every update; a person sees no more than ten a second."""
+        now = time.perf_counter()
+        if not self._progress.disable and now - self._last_shown > 0.1:
+            self._last_shown = now
+            self._progress.update(self._task, completed=step, description=self._description(step))
 
     def line(self, step: int, *, loss: float, nll: float, learning_rate: float, tokens_per_second: float) -> None:
         """A line of metrics: into the bar, or printed where there is none."""
