@@ -135,6 +135,27 @@ def train(
     run(merged(from_file, data_table(texts), flags, *map(parse_setting, set_ or [])), output)
 
 
+@app.command()
+def average(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    last: Annotated[
+        int | None, typer.Option(min=1, help="how many of the last checkpoints; default: as the run keeps")
+    ] = None,
+    step: Annotated[list[int] | None, typer.Option(help="a checkpoint by its step; may be repeated")] = None,
+    device: Annotated[str, typer.Option(help="to validate on: cpu, cuda or mps")] = "auto",
+) -> None:
+    """Average checkpoints of a run, validate the result, and make it what the run translates with.
+
+    Example: regard average runs/mine --last 3
+    """
+    from regard.train.average import average as averaged
+
+    if last is not None and step:
+        raise ValueError("--last and --step say different things; give one of them")
+    weights, validation = averaged(run, last=last, steps=step or [], device=device)
+    print(f"what translates is now the average of the steps {', '.join(map(str, weights.steps))}: {validation.described}")
+
+
 @bench.command("model")
 def bench_model(
     preset: Annotated[str, typer.Option(help="tiny, small, base or big")] = "small",

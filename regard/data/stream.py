@@ -51,7 +51,7 @@ class BatchStream:
         return places, place
 
     def batch(self, place: Place) -> Batch:
-        pairs = self.epoch(place.epoch)[place.position]
+        pairs = self.epoch(place.epoch)[place.position].tolist()
         if self.bpe_dropout == 0.0:
             return collate([self.store.src[row] for row in pairs], [self.store.tgt[row] for row in pairs])
         seeds = np.random.SeedSequence([self.seed, *place]).generate_state(2)

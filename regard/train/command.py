@@ -70,7 +70,8 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
         model_config = read_table(ModelConfig, merged(shared, model, sizes), "model")
     if train.batch_tokens == AUTO:
         stream = open_stream(prepared, replace(train, batch_tokens=1), tokenizer)
-        train = replace(train, batch_tokens=largest_batch_tokens(model_config, train, stream.lengths()))
+        fits = largest_batch_tokens(model_config, train, stream.lengths())  # for each process, at once
+        train = replace(train, batch_tokens=fits * processes.count, accumulation=train.accumulation or processes.count)
     train = settled(train, open_stream(prepared, train, tokenizer), processes.count)
     for path in tokenizer.save(run.folder):
         run.publish({path.name: path.read_bytes()})
@@ -217,6 +218,8 @@ def _restore(training: Training, display: Display) -> None:
             raise ValueError(f"no checkpoint in {run.checkpoints} is intact; delete {run.folder} to begin anew")
     step = processes.from_main(step if checkpoint else -1)
     if step >= 0:
+        if step > training.config.train.steps:
+            raise ValueError(f"{run.folder} has done {step:,} steps already; --steps {training.config.train.steps} is less")
         training.continue_from(checkpoint or run.load_checkpoint(step))
         display.say(f"continuing from step {step}")
         return

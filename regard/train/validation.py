@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from regard.data.batch import Batch, collate
-from regard.data.batching import Indices, PairLengths, epoch_batches
+from regard.data.batching import PairLengths, epoch_batches
 from regard.data.store import PairStore
 from regard.evaluate import bleu
 from regard.model.transformer import Transformer
@@ -72,10 +72,11 @@ class ValidationText:
     def references(self) -> list[str]:
         return [self.store.tgt_text[row] for row in range(self.num_references)]
 
-    def _batches(self, num_pairs: int) -> Iterator[tuple[Indices, Batch]]:
+    def _batches(self, num_pairs: int) -> Iterator[tuple[list[int], Batch]]:
         lengths = PairLengths.of(self.store.src.lengths, self.store.tgt.lengths)
         pairs = np.arange(num_pairs, dtype=np.int64)
-        for rows in epoch_batches(lengths, pairs, batch_tokens=self.batch_tokens, seed=0, epoch=0):
+        for batch in epoch_batches(lengths, pairs, batch_tokens=self.batch_tokens, seed=0, epoch=0):
+            rows: list[int] = batch.tolist()
             yield rows, collate([self.store.src[row] for row in rows], [self.store.tgt[row] for row in rows])
 
     @torch.no_grad()

@@ -22,7 +22,7 @@ LAYERS: list[set[str]] = [
     {"train.learner", "train.validation"},
     {"train.plan", "train.progress", "train.page"},
     {"train.loop", "train.flags", "inspection"},
-    {"train.command"},
+    {"train.command", "train.average"},
     {"serve", "lab", "bench"},
     {"cli"},
     {"__main__"},

@@ -1,0 +1,44 @@
+"""`regard average`: other weights for a run to translate with."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import regard
+from regard.checkpoint import Run, Weights, weights_bytes
+from regard.data.store import PairStore
+from regard.model.transformer import Transformer
+from regard.text.tokenizer import Tokenizer
+from regard.train.device import find_device
+from regard.train.validation import Validation, ValidationText
+
+
+def average(folder: Path, *, last: int | None, steps: Sequence[int], device: str) -> tuple[Weights, Validation]:
+    """The mean of the last checkpoints, or of those of certain steps, becomes what the run translates with. Also how it
+    validates."""
+    run = Run(folder)
+    config = run.read_config()
+    before = run.read_weights()
+    with run.lock():
+        saved = [step for step in run.saved_steps() if step > 0]
+        if not saved:
+            raise ValueError(f"{folder} has no checkpoint to average")
+        for step in steps:
+            if step not in saved:
+                raise ValueError(f"{folder} has no checkpoint of step {step}; it has {', '.join(map(str, saved))}")
+        chosen = tuple(sorted(steps)) or tuple(saved[-(last or config.train.keep_checkpoints) :])
+        tensors = run.averaged_weights(chosen)
+        model = Transformer(config.model).to(find_device(device))
+        model.load_state_dict(tensors)
+        folder_of_data = run.data_folder(config)
+        valid = ValidationText(
+            store=PairStore.open(folder_of_data, "valid"),
+            tokenizer=Tokenizer.load(run.folder),
+            tgt_lang=config.data.tgt_lang,
+            batch_tokens=4096,
+            num_translated=config.train.bleu_sentences,
+        )
+        validation = valid.validate(model)
+        weights = Weights("average", chosen, saved[-1], final=before is not None and before.final)
+        run.publish({"model.safetensors": weights_bytes(tensors)})
+        run.write_config(config, weights, regard.__version__)
+    return weights, validation
