@@ -225,14 +225,16 @@ class Run:
     def lock(self) -> Iterator[None]:
         """One process trains in a folder at a time; the system forgets the lock when its holder dies, however it dies."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise ValueError(
-                    f"another process is training in {self.folder}; wait for it, or choose another -o"
-                ) from error
+        handle = os.open(self.folder / ".lock", os.O_RDONLY | os.O_CREAT)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise ValueError(f"another process is training in {self.folder}; wait, or choose another folder") from error
+        try:
             yield
+        finally:
+            os.close(handle)
 
 
 OURS = ("format", "regard", "weights")  # keys of config.json that are no settings

@@ -192,3 +192,33 @@ def bench_model(
         ),
         json_path=json,
     )
+
+
+@bench.command("train")
+def bench_train(
+    data: Annotated[Path, typer.Argument(help="a folder that `regard prepare` made")],
+    preset: Annotated[str, typer.Option(help="tiny, small, base or big")] = "small",
+    batch_tokens: Annotated[int, typer.Option(min=1, help="of an update, on its larger side")] = 4096,
+    peer_sentences: Annotated[int, typer.Option(min=0, help="in the others' batches; 0: as many as ours has")] = 0,
+    rounds: Annotated[int, typer.Option(min=1, help="interleaved rounds; the median counts")] = 5,
+    updates: Annotated[int, typer.Option(min=1, help="of each training loop in a round")] = 5,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps")] = "cpu",
+    json: Annotated[Path | None, typer.Option(help="also write the numbers to this file")] = None,
+) -> None:
+    """Train on a corpus as `regard train` does, and in plain loops around Hugging Face Marian and torch.nn.Transformer.
+
+    Data loading is included, and only real tokens count: a plain loop pads its batches to their longest sentence.
+
+    Example: regard bench train prepared --rounds 5
+    """
+    from regard.bench.train import TrainBenchSettings, run
+
+    settings = TrainBenchSettings(
+        preset=preset,
+        batch_tokens=batch_tokens,
+        peer_sentences=peer_sentences,
+        rounds=rounds,
+        updates=updates,
+        device=device,
+    )
+    run(settings, data, json_path=json)

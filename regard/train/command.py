@@ -32,8 +32,6 @@ def run(given: Table, folder: Path) -> None:
     """`given` is what a person asked for, as nested tables like those of a TOML file."""
     processes = Processes.from_environment()
     the_run = Run(folder)
-    if given.get("train", {}).get("deterministic"):
-        be_deterministic()
     with processes.joined(), the_run.lock() if processes.is_main else nullcontext():
         display = Display(silent=not processes.is_main)
         if processes.is_main:
@@ -48,6 +46,8 @@ def run(given: Table, folder: Path) -> None:
 def _begin(run: Run, given: Table, processes: Processes) -> None:
     """Prepares the text and settles the configuration; the run exists once its config.json does."""
     data, model, train = _read_settings(given)
+    if train.deterministic:
+        be_deterministic()
     source = Run(Path(given["start_from"])) if given.get("start_from") else None
     tokenizer = None if source is None else Tokenizer.load(source.folder)
     if given.get("prepared"):

@@ -259,7 +259,7 @@ class Training:
         write_page(self.run, self.config)
 
     def _scheduled_steps(self) -> list[int]:
-        return [step for step in self.run.saved_steps() if step <= self.learner.step and self.is_saved_at(step)]
+        return [step for step in self.run.saved_steps() if 0 < step <= self.learner.step and self.is_saved_at(step)]
 
     def steps_to_average(self) -> list[int]:
         return self._scheduled_steps()[-self.config.train.keep_checkpoints :]

@@ -1,0 +1,234 @@
+"""`regard train` as a person types it: from text to a run, stopped and continued, damaged, extended, refined."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from regard.checkpoint import Run, sha256
+from regard.train.command import run as train_command
+from tests.commands.test_bench import run
+from tests.commands.test_prepare import HOSTILE, flags, text
+
+__all__ = ["text"]  # the fixture
+
+ROOT = Path(__file__).parents[2]
+STEPS = 12
+SETTINGS = ["--preset", "tiny", "--batch-tokens", "256", "--steps", str(STEPS), "--vocab-size", "300"]
+SETTINGS += ["--set", "train.save_every=3", "--set", "train.valid_every=6", "--set", "train.log_every=2"]
+SETTINGS += ["--set", "model.dropout=0.1", "--set", "train.bpe_dropout=0.1", "--set", "train.accumulation=2"]
+
+
+def train(text: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return run("train", *flags(text), *SETTINGS, *more, "-o", str(out))
+
+
+def digests(folder: Path, steps: int = STEPS) -> dict[str, str]:
+    checkpoint = Run(folder).checkpoint_path(steps)
+    files = [*checkpoint.glob("*.safetensors"), folder / "metrics.jsonl", folder / "model.safetensors"]
+    return {path.name: sha256(path) for path in files}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return text.__wrapped__(tmp_path_factory.mktemp("corpus"))  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Path) -> Path:
+    """A run that was never disturbed."""
+    result = train(corpus, corpus / "whole")
+    assert result.returncode == 0, result.stderr
+    (corpus / "whole" / "stderr").write_text(result.stderr, encoding="utf-8")
+    return corpus / "whole"
+
+
+def test_one_command_makes_a_run(whole: Path) -> None:
+    told = (whole / "stderr").read_text(encoding="utf-8")
+    assert "de → en" in told and f"step {STEPS}/{STEPS}" in told and "what translates is" in told and "Traceback" not in told
+    names = {path.name for path in whole.iterdir()}
+    assert names >= {"config.json", "tokenizer.model", "model.safetensors", "manifest.json", "metrics.jsonl", "timing.jsonl"}
+    assert names >= {"training.html", "checkpoints", "data"}
+    the_run = Run(whole)
+    assert the_run.damaged_files() == []
+    manifest = json.loads((whole / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest.keys() == {"config.json", "tokenizer.model", "model.safetensors"}
+    config = the_run.read_config()
+    assert (config.data.src_lang, config.data.tgt_lang, config.train.steps, config.model.dropout) == ("de", "en", STEPS, 0.1)
+    assert config.model.src_vocab_size == 300 and config.train.threads > 0 and config.train.device == "cpu"
+    weights = the_run.read_weights()
+    assert weights is not None and weights.final and set(weights.steps) <= {3, 6, 9, 12}
+    assert not [path for path in whole.rglob("*") if path.suffix in (".pt", ".pkl", ".bin", ".pickle")]
+
+
+def test_metrics_are_lines_that_add_up(whole: Path) -> None:
+    lines = [json.loads(line) for line in (whole / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    training = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in training] == list(range(2, STEPS + 1, 2))
+    assert all(line["skipped"] == 0 and line["gradient_norm"] > 0 and line["tokens"] > 100 for line in training)
+    validations = [line for line in lines if "valid_nll" in line]
+    assert [line["step"] for line in validations] == [6, 12]
+    assert {"valid_perplexity", "valid_bleu", "attention"} <= validations[0].keys()
+    assert lines[-1]["averaged"] == [3, 6, 9, 12]
+    page = (whole / "training.html").read_text(encoding="utf-8")
+    assert json.loads(re.search(r"const data = (.*);\n", page)[1])["steps"] == STEPS  # type: ignore[index]
+    assert not re.search(r"""(src|href|url|import)\s*[=(]\s*["']?\s*(https?:)?//""", page)
+
+
+@pytest.mark.parametrize(("name", "exit_code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_stopped_and_continued_it_ends_the_same(corpus: Path, whole: Path, name: str, exit_code: int) -> None:
+    out = corpus / name
+    process = subprocess.Popen(
+        [sys.executable, "-m", "regard", "train", *flags(corpus), *SETTINGS, "-o", str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not Run(out).saved_steps():  # the first is that of step 0
+        assert process.poll() is None
+        time.sleep(0.02)
+    (os.killpg if name == "SIGINT" else os.kill)(process.pid, getattr(signal, name))
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == exit_code, stderr
+    assert "Traceback" not in stderr
+    told = re.search(r"stopped after step (\d+), which is saved; the same command continues from there", stderr)
+    result = train(corpus, out)
+    assert result.returncode == 0, result.stderr
+    # Before it listens, a signal just ends it; then it has nothing to say, and nothing was lost.
+    assert f"continuing from step {told[1] if told else 0}\n" in result.stderr
+    assert digests(out) == digests(whole)
+
+
+def test_a_damaged_checkpoint_is_told_and_the_one_before_it_used(corpus: Path, whole: Path) -> None:
+    out = corpus / "damaged"
+    assert train(corpus, out).returncode == 0
+    path = Run(out).checkpoint_path(STEPS) / "weights.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    config["weights"]["final"] = False  # as if it had been killed just before the end
+    (out / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    result = train(corpus, out)
+    assert result.returncode == 0, result.stderr
+    assert "weights.safetensors is not what was saved; going back to the one before it" in result.stderr
+    assert "continuing from step 9\n" in result.stderr
+    assert digests(out) == digests(whole)
+
+
+def test_run_again_extended_contradicted_averaged_and_refined(corpus: Path, whole: Path) -> None:
+    out = corpus / "again"
+    subprocess.run(["cp", "-r", str(whole), str(out)], check=True)
+    again = train(corpus, out)
+    assert again.returncode == 0 and "is finished: 12 steps; to go on, give more --steps" in again.stderr
+    assert digests(out) == digests(whole)
+    other = train(corpus, out, "--set", "model.d_model=128")
+    assert (other.returncode, other.stderr) == (
+        2,
+        f"regard: {out} was begun with model.d_model = 64, not 128; choose another folder with -o, or leave the setting "
+        "out\n",
+    )
+    more = run("train", "-o", str(out), "--steps", "15")
+    assert more.returncode == 0, more.stderr
+    assert "continuing from step 12\n" in more.stderr and Run(out).saved_steps()[-1] == 15
+    fewer = run("train", "-o", str(out), "--steps", "5")
+    assert fewer.returncode == 2 and "has done 15 steps already; --steps 5 is less" in fewer.stderr
+    averaged = run("average", str(out), "--step", "12", "--step", "15")
+    assert averaged.returncode == 0, averaged.stderr
+    assert averaged.stdout.startswith("what translates is now the average of the steps 12, 15: validation perplexity")
+    one, other_weights = (load_file(Run(out).checkpoint_path(step) / "weights.safetensors") for step in (12, 15))
+    for name, tensor in load_file(out / "model.safetensors").items():
+        assert abs(tensor - (one[name] + other_weights[name]) / 2).max() < 1e-6
+    assert Run(out).damaged_files() == []
+    missing = run("average", str(out), "--step", "13")
+    assert missing.returncode == 2 and "has no checkpoint of step 13; it has" in missing.stderr
+    slowly = ["--steps", "2", "--preset", "tiny", "--set", "train.learning_rate=1e-9"]
+    refined = run("train", *flags(corpus), "--from", str(out), *slowly, "-o", str(corpus / "refined"))
+    assert refined.returncode == 0, refined.stderr
+    weights = Run(corpus / "refined").load_checkpoint(2).weights
+    for name, tensor in load_file(out / "model.safetensors").items():
+        assert abs(weights[name].numpy() - tensor).max() < 1e-8, name
+    assert (corpus / "refined" / "tokenizer.model").read_bytes() == (out / "tokenizer.model").read_bytes()
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_text_gets_one_sentence_and_exit_code_2(corpus: Path, kind: str) -> None:
+    (corpus / "hostile.de").write_bytes(HOSTILE[kind])
+    out = corpus / f"from {kind}"
+    result = run("train", *flags(corpus, src="hostile.de"), *SETTINGS, "-o", str(out))
+    assert result.returncode == 2
+    assert result.stderr.startswith("regard: ") and result.stderr.count("\n") == 1, result.stderr
+    assert "hostile.de" in result.stderr
+    assert not (out / "data").exists() and not (out / "config.json").exists()
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_ends_the_same() -> None:
+    """Three kills at random moments; `scripts/kill_and_resume.py 20` is the whole proof."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    script = [sys.executable, str(ROOT / "scripts" / "kill_and_resume.py"), "3", "--steps", "60"]
+    result = subprocess.run(script, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "3 kills, and not a bit of difference" in result.stdout
+
+
+DATA = {"train": [{"src": "a.de", "tgt": "a.en"}], "valid": {"src": "v.de", "tgt": "v.en"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "there is nothing to learn from; give --src and --tgt, or --data with a prepared folder"),
+        ({"data": {"train": DATA["train"]}}, "there is nothing to validate on; give --valid-src and --valid-tgt"),
+        ({"data": DATA, "trian": {}}, "there is no setting trian; did you mean train?"),
+        ({"data": DATA, "train": {"warmpu": 3}}, "there is no setting train.warmpu; did you mean train.warmup?"),
+        ({"data": DATA, "model": {"d_modle": 3}}, "there is no setting model.d_modle; did you mean model.d_model?"),
+        ({"data": DATA, "model": {"pad_id": 3}}, "model.pad_id comes from the tokenizer; set data.vocab_size instead"),
+        ({"data": DATA, "model": {"kind": "rnnn"}}, "model.kind is 'rnnn'; it must be one of transformer"),
+        ({"data": DATA, "preset": "smal"}, "there is no preset 'smal'; choose one of tiny, small, base, big"),
+        ({"data": DATA, "train": 3}, "train must be a table of settings, but is 3"),
+        ({"data": DATA, "train": {"device": "gpu"}}, "the device 'gpu' is not to be had here; try --device cpu"),
+        ({"data": DATA, "prepared": "x"}, "both prepared data and text to prepare were given; give one of them"),
+        ({"prepared": "nowhere"}, "nowhere is no folder that `regard prepare` made: it has no data.json"),
+        ({"data": DATA, "start_from": "nowhere"}, "there is no tokenizer in nowhere"),
+    ],
+)
+def test_settings_that_cannot_be_meant(given: dict[str, object], sentence: str, tmp_path: Path) -> None:
+    """Before any text is read: the files do not even exist."""
+    with pytest.raises(ValueError) as raised:  # noqa: PT011 - the whole sentence is compared
+        train_command(given, tmp_path / "run")
+    assert str(raised.value) == sentence
+
+
+def test_a_toml_file_says_it_all_and_minutes_become_steps(corpus: Path) -> None:
+    (corpus / "mine.toml").write_text(
+        f"""
+        preset = "tiny"
+        [data]
+        src_lang = "de"
+        tgt_lang = "en"
+        vocab_size = 300
+        train = [{{ src = "{corpus}/train.de", tgt = "{corpus}/train.en" }}]
+        valid = {{ src = "{corpus}/valid.de", tgt = "{corpus}/valid.en" }}
+        [train]
+        minutes = 0.02
+        batch_tokens = 128
+        """,
+        encoding="utf-8",
+    )
+    out = corpus / "from-toml"
+    result = run("train", "--config", str(corpus / "mine.toml"), "--set", "train.warmup=7", "-o", str(out))
+    assert result.returncode == 0, result.stderr
+    train_config = Run(out).read_config().train
+    assert f"0.02 minutes are about {train_config.steps:,} steps here" in result.stderr
+    assert train_config.minutes == 0.02 and train_config.steps > 0 and train_config.batch_tokens == 128
+    again = run("train", "--config", str(corpus / "mine.toml"), "--set", "train.warmup=7", "-o", str(out))
+    assert again.returncode == 0 and "is finished" in again.stderr, again.stderr
