@@ -91,7 +91,7 @@ def train(
     vocab_size: Annotated[int | None, typer.Option(min=0, help="subwords; default: by the size of the corpus")] = None,
     preset: Annotated[str | None, typer.Option(help="tiny, small (default), base or big")] = None,
     model: Annotated[str | None, typer.Option(help="the kind of model: transformer")] = None,
-    from_run: Annotated[str | None, typer.Option("--from", help="a run whose weights and subwords to begin with")] = None,
+    from_run: Annotated[Path | None, typer.Option("--from", help="a run whose weights and subwords to begin with")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="updates; default: about 30 epochs")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.01, help="as many updates as that time has room for")] = None,
     batch_tokens: Annotated[
@@ -119,8 +119,8 @@ def train(
     flags = table_of_flags(
         {
             "preset": preset,
-            "start_from": from_run,
-            "prepared": None if data is None else str(data),
+            "start_from": None if from_run is None else str(from_run.resolve()),
+            "prepared": None if data is None else str(data.resolve()),
             "data.vocab_size": vocab_size,
             "model.kind": model,
             "train.steps": steps,

@@ -1,7 +1,7 @@
 """The batches of training, one after the other through all epochs, each a pure function of its place."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -31,10 +31,11 @@ class BatchStream:
     seed: int
     bpe_dropout: float = 0.0
 
+    @cache  # noqa: B019 - a stream lives as long as its training
     def lengths(self) -> PairLengths:
         return PairLengths.of(self.store.src.lengths, self.store.tgt.lengths)
 
-    @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its training
+    @lru_cache(maxsize=2)  # noqa: B019
     def epoch(self, epoch: int) -> list[Indices]:
         pairs = epoch_pairs(self.weights, seed=self.seed, epoch=epoch)
         return epoch_batches(self.lengths(), pairs, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
@@ -63,9 +64,9 @@ class BatchStream:
         )
         return collate(src, tgt)
 
-    def largest(self) -> list[Place]:
-        """Where memory will be short if anywhere: the first epoch's batch with most tokens, and the one with the longest."""
+    def largest(self, epoch: int) -> list[Place]:
+        """Where memory will be short if anywhere: an epoch's batch with most tokens, and the one with the longest."""
         lengths = self.lengths()
-        longest = [int(max(lengths.src[batch].max(), lengths.tgt[batch].max())) for batch in self.epoch(0)]
-        tokens = [length * len(batch) for length, batch in zip(longest, self.epoch(0), strict=True)]
-        return [Place(0, position) for position in sorted({int(np.argmax(tokens)), int(np.argmax(longest))})]
+        longest = [int(max(lengths.src[batch].max(), lengths.tgt[batch].max())) for batch in self.epoch(epoch)]
+        tokens = [length * len(batch) for length, batch in zip(longest, self.epoch(epoch), strict=True)]
+        return [Place(epoch, position) for position in sorted({int(np.argmax(tokens)), int(np.argmax(longest))})]

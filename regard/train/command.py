@@ -1,6 +1,7 @@
 """`regard train`: a run begins, or goes on where it stopped."""
 
 import json
+import re
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -25,6 +26,12 @@ from regard.train.tensorboard import EventFiles
 
 # What may differ from how a run began without making it another run.
 CHANGEABLE = {"train.steps", "train.patience", "train.device", "train.precision", "train.compile"}
+# What a run settles for itself where it is given as one of these.
+SETTLED = {"steps", "accumulation", "batch_tokens", "threads", "log_every", "valid_every", "save_every"}
+SETTLED |= {"device", "precision", "compile"}
+PLACEHOLDERS = (0, AUTO, "auto")
+# All that a beginning which was cut short can have left.
+LEFTOVERS = re.compile(r"\.lock|data|\.data\.preparing|tokenizer.*\.model|manifest\.json|\..*\.writing")
 OF_THE_TOKENIZER = ("src_vocab_size", "tgt_vocab_size", "pad_id")
 
 
@@ -38,9 +45,17 @@ def run(given: Table, folder: Path) -> None:
             if the_run.config_path.exists():
                 _take_up(the_run, given)
             else:
+                _require_new(the_run)
                 _begin(the_run, given, processes)
         processes.from_main(0)  # the others wait until the folder is ready
         _train(the_run, processes, display)
+
+
+def _require_new(run: Run) -> None:
+    """Not somebody's documents."""
+    for path in sorted(run.folder.iterdir()):
+        if not LEFTOVERS.fullmatch(path.name):
+            raise ValueError(f"{run.folder} is there already and is no run: it holds {path.name}; choose another folder")
 
 
 def _begin(run: Run, given: Table, processes: Processes) -> None:
@@ -119,9 +134,9 @@ def _take_up(run: Run, given: Table) -> None:
     """A run that exists keeps its configuration; what is given must not contradict it."""
     stored = run.read_config()
     _check_top(given)
-    asked = {key: value for key, value in flattened(given).items() if value not in ("auto", AUTO) and value != 0}
-    asked_tables = _unflattened(asked)
-    new = read_table(RunConfig, merged(to_table(stored), asked_tables))
+    train = {key: value for key, value in given.get("train", {}).items() if key not in SETTLED or value not in PLACEHOLDERS}
+    rest = {key: value for key, value in given.items() if key != "train"}
+    new = read_table(RunConfig, merged(to_table(stored), rest, {"train": train}))
     before, after = flattened(to_table(stored)), flattened(to_table(new))
     changed = {name for name in after if after[name] != before.get(name)}
     for name in sorted(changed - CHANGEABLE):
@@ -138,17 +153,6 @@ def _shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _unflattened(flat: Table) -> Table:
-    table: Table = {}
-    for name, value in flat.items():
-        *path, key = name.split(".")
-        nested: Table = {key: value}
-        for part in reversed(path):
-            nested = {part: nested}
-        table = merged(table, nested)
-    return table
-
-
 def _train(run: Run, processes: Processes, display: Display) -> None:
     config = run.read_config()
     weights = run.read_weights()
@@ -159,6 +163,11 @@ def _train(run: Run, processes: Processes, display: Display) -> None:
         return
     if config.train.deterministic:
         be_deterministic()
+    if config.train.accumulation < processes.count:
+        raise ValueError(
+            f"{processes.count} processes need as many batches in an update, but this run has train.accumulation = "
+            f"{config.train.accumulation}"
+        )
     device = find_device(config.train.device, processes.local_rank)
     if config.train.steps == 0:
         config = replace(config, train=_with_measured_steps(run, config, device, processes, display))
@@ -220,7 +229,10 @@ def _restore(training: Training, display: Display) -> None:
     if step >= 0:
         if step > training.config.train.steps:
             raise ValueError(f"{run.folder} has done {step:,} steps already; --steps {training.config.train.steps} is less")
-        training.continue_from(checkpoint or run.load_checkpoint(step))
+        checkpoint = checkpoint or run.load_checkpoint(step)
+        training.continue_from(checkpoint)
+        if complaint := training.complaint_about(checkpoint):
+            display.warn(complaint)
         display.say(f"continuing from step {step}")
         return
     if training.config.start_from:

@@ -6,6 +6,7 @@ is, on one machine, bit for bit the run that was not.
 """
 
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class StopRequest:
         if self.signum:
             raise SystemExit(128 + signum)
         self.signum = signum
+        sys.stderr.write("\nstopping when this step is done and saved; once more stops at once\n")
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,13 @@ class Training:
         if (best := state["best"]) is not None:
             self.best = Best(best["step"], Validation(**best["validation"]), best["age"])
 
+    def complaint_about(self, checkpoint: Checkpoint) -> str | None:
+        """Why it cannot be continued bit for bit."""
+        saved_by = checkpoint.state["torch"]
+        if saved_by == torch.__version__:
+            return None
+        return f"this run was saved by torch {saved_by} and goes on with {torch.__version__}: not bit for bit the same"
+
     def try_largest_batches(self) -> None:
         """So that too little memory is found out now."""
         train = self.config.train
@@ -105,7 +114,8 @@ class Training:
             f"try --batch-tokens {train.batch_tokens // 2}, or --set train.accumulation={2 * train.accumulation}, which "
             "cuts an update into smaller batches and learns the same"
         ):
-            for place in self.stream.largest():
+            (following, *_), _ = self.stream.following(self.place, 1)
+            for place in self.stream.largest(following.epoch):
                 self.learner.loss(self.stream.batch(place)).total.backward()
             synchronize(self.device)
         self.learner.model.zero_grad(set_to_none=True)
@@ -123,7 +133,7 @@ class Training:
         began = time.perf_counter()
         if self.processes.is_main and self.valid.num_references:
             self.valid.translate(self.learner.model.eval(), at_reference_length=True)
-        validations = 10 * (time.perf_counter() - began)
+        validations = 11 * (time.perf_counter() - began)  # ten on the way, one of the average
         self.learner.restore(weights, {}, 0)
         self.totals.clear()
         budget = max(60 * minutes - validations, 30 * minutes)
@@ -149,6 +159,7 @@ class Training:
                 self._log(display, events)
             pause_began = time.perf_counter()
             if step % train.valid_every == 0 or is_last:
+                display.doing("validating")
                 self._validate(display, events)
             if self.is_saved_at(step):
                 self.save()
@@ -240,6 +251,7 @@ class Training:
             "totals": self.totals.to_list(),
             "best": None if best is None else asdict(best),
             "metrics_bytes": size_on_disk(self.run.metrics_path),
+            "torch": torch.__version__,
         }
         self.run.save_checkpoint(
             self.learner.step, Checkpoint(self.learner.weights(), self.learner.optimizer_state(), state)
@@ -249,7 +261,7 @@ class Training:
         """The average so far becomes what translates, and checkpoints that are no longer needed go."""
         if not self.processes.is_main:
             return
-        steps = self.steps_to_average()
+        steps = self._steps_to_average()
         self._publish_weights(Weights("average", tuple(steps), self.learner.step, final=False))
         # Two at least, so that there is one before a damaged one.
         keep = {*self._scheduled_steps()[-max(2, self.config.train.keep_checkpoints) :], self.best.step if self.best else 0}
@@ -261,8 +273,11 @@ class Training:
     def _scheduled_steps(self) -> list[int]:
         return [step for step in self.run.saved_steps() if 0 < step <= self.learner.step and self.is_saved_at(step)]
 
-    def steps_to_average(self) -> list[int]:
-        return self._scheduled_steps()[-self.config.train.keep_checkpoints :]
+    def _steps_to_average(self) -> list[int]:
+        """The last ones that are intact."""
+        return [step for step in self._scheduled_steps() if self.run.has_weights(step)][
+            -self.config.train.keep_checkpoints :
+        ]
 
     def _publish_weights(self, weights: Weights) -> None:
         self.run.publish({"model.safetensors": weights_bytes(self.run.averaged_weights(weights.steps))})
@@ -273,15 +288,17 @@ class Training:
         better."""
         if not self.processes.is_main:
             return
-        steps = self.steps_to_average()
+        display.doing("validating the average")
+        steps = self._steps_to_average()
         self.learner.model.load_state_dict(self.run.averaged_weights(steps))
         average = self.valid.validate(self.learner.model)
         line: dict[str, Any] = {"step": self.learner.step, "averaged": steps, "average_nll": average.nll}
         line |= {} if average.bleu is None else {"average_bleu": average.bleu}
         append_line(self.run.metrics_path, line)
         weights, score = Weights("average", tuple(steps), self.learner.step, final=True), average
-        if self.best is not None and self.best.validation.is_better_than(average):
-            weights, score = weights._replace(what="best", steps=(self.best.step,)), self.best.validation
+        best = self.best
+        if best is not None and best.validation.is_better_than(average) and self.run.has_weights(best.step):
+            weights, score = weights._replace(what="best", steps=(best.step,)), best.validation
         self._publish_weights(weights)
         write_page(self.run, self.config)
         display.say(f"what translates is {weights.described}: {score.described}")

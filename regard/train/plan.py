@@ -43,10 +43,6 @@ def settled(config: TrainConfig, stream: BatchStream, num_processes: int) -> Tra
     on_gpu = device.type == "cuda"
     precision = config.precision if config.precision != "auto" else ("bfloat16" if on_gpu else "float32")
     accumulation = config.accumulation or accumulation_for(stream, config.batch_tokens, num_processes)
-    if accumulation < num_processes:
-        raise ValueError(
-            f"{num_processes} processes need at least as many batches in an update, but train.accumulation is {accumulation}"
-        )
     config = replace(
         config,
         device=device.type if config.device == "auto" else config.device,

@@ -48,6 +48,10 @@ class Display:
             self._last_shown = now
             self._progress.update(self._task, completed=step, description=self._description(step))
 
+    def doing(self, what: str) -> None:
+        """Something that is no update and takes a while."""
+        self._progress.update(self._task, description=what)
+
     def line(self, step: int, *, loss: float, nll: float, learning_rate: float, tokens_per_second: float) -> None:
         """A line of metrics: into the bar, or printed where there is none."""
         self._last_loss = f"loss {loss:.3f}  perplexity {perplexity(nll):,.2f}"

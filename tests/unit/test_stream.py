@@ -86,7 +86,7 @@ def test_an_epoch_may_be_empty() -> None:
 def test_the_largest_batches_are_known() -> None:
     stream = make_stream()
     sizes = [stream.batch(Place(0, position)).src.numel() for position in range(len(stream.epoch(0)))]
-    tried = [stream.batch(place) for place in stream.largest()]
+    tried = [stream.batch(place) for place in stream.largest(0)]
     assert max(max(batch.src.numel(), batch.tgt_in.numel()) for batch in tried) >= 0.9 * max(sizes)
     longest = max(stream.batch(Place(0, position)).src.shape[1] for position in range(len(stream.epoch(0))))
     assert max(max(batch.src.shape[1], batch.tgt_in.shape[1]) for batch in tried) >= longest
