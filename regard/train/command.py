@@ -202,9 +202,16 @@ def _with_measured_steps(
     provisional = replace(train, steps=max(1, train.warmup), compile=_off_if_auto(train.compile))
     training = Training(run, replace(config, train=with_intervals(provisional)), device, processes)
     training.try_largest_batches()
-    steps = training.steps_within(train.minutes)
+    steps, valid_every = training.steps_within(train.minutes)
     display.say(f"{train.minutes:g} minutes are about {steps:,} steps here")
-    return with_intervals(replace(train, steps=steps, warmup=min(train.warmup, max(1, steps // 5))))
+    return with_intervals(
+        replace(
+            train,
+            steps=steps,
+            valid_every=train.valid_every or valid_every,
+            warmup=min(train.warmup, max(1, steps // 5)),
+        )
+    )
 
 
 def _off_if_auto(compile_choice: str) -> Any:

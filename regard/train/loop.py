@@ -120,8 +120,9 @@ class Training:
             synchronize(self.device)
         self.learner.model.zero_grad(set_to_none=True)
 
-    def steps_within(self, minutes: float) -> int:
-        """How many updates that time has room for, validation included; measured, and then everything put back."""
+    def steps_within(self, minutes: float) -> tuple[int, int]:
+        """How many updates that time has room for, and how often to validate on the way, which shall take no more than a
+        sixth of it. Measured, and then everything put back."""
         weights = {name: tensor.clone() for name, tensor in self.learner.weights().items()}
         seconds: list[float] = []
         place, enough = Place(0, 0), max(2.0, min(10.0, 1.5 * minutes))
@@ -131,14 +132,17 @@ class Training:
             synchronize(self.device)
             seconds.append(time.perf_counter() - began)
         began = time.perf_counter()
-        if self.processes.is_main and self.valid.num_references:
+        if self.processes.is_main:
             self.valid.translate(self.learner.model.eval(), at_reference_length=True)
-        validations = 11 * (time.perf_counter() - began)  # ten on the way, one of the average
+            self.valid.nll(self.learner.model)
+        validation = time.perf_counter() - began
         self.learner.restore(weights, {}, 0)
         self.totals.clear()
-        budget = max(60 * minutes - validations, 30 * minutes)
+        times = min(10, max(1, int(10 * minutes / validation) - 1))  # and once more in the end, of the average
+        budget = max(60 * minutes - (times + 1) * validation, 30 * minutes)
         per_update = sum(seconds[2:]) / len(seconds[2:])  # the first ones also warm up
-        return self.processes.from_main(max(1, round(budget / per_update)))
+        steps = self.processes.from_main(max(1, round(budget / per_update)))
+        return steps, self.processes.from_main(-(-steps // times))
 
     def _update(self, place: Place) -> Place:
         places, place = self.stream.following(place, self.config.train.accumulation)
@@ -232,7 +236,7 @@ class Training:
         append_line(self.run.metrics_path, line)
         events.add({key: value for key, value in line.items() if key != "attention"})
         display.validation(step, validation, is_best=is_best)
-        for complaint in complaints(layers, warmed_up=step > self.config.train.warmup):
+        for complaint in complaints(layers, warmed_up=step > max(1000, self.config.train.warmup)):
             display.warn(complaint)
 
     def save(self) -> None:

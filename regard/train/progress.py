@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from regard.train.metrics import perplexity
 from regard.train.validation import Validation
@@ -19,7 +19,7 @@ class Display:
 
     def __init__(self, *, silent: bool = False) -> None:
         self._console = Console(stderr=True, quiet=silent, highlight=False, soft_wrap=True)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=None), TimeElapsedColumn())
+        columns = (BarColumn(bar_width=12), TextColumn("{task.description}", markup=False))
         self._progress = Progress(*columns, console=self._console, disable=silent or not self._console.is_terminal)
         self._task = TaskID(0)
         self._steps = self._first_step = 0
@@ -54,18 +54,18 @@ class Display:
 
     def line(self, step: int, *, loss: float, nll: float, learning_rate: float, tokens_per_second: float) -> None:
         """A line of metrics: into the bar, or printed where there is none."""
-        self._last_loss = f"loss {loss:.3f}  perplexity {perplexity(nll):,.2f}"
-        self._last_speed = f"{tokens_per_second:,.0f} tokens/s"
+        self._last_loss = f" loss {loss:.2f} ppl {perplexity(nll):,.1f}"
+        self._last_speed = f" {tokens_per_second:,.0f} tok/s {memory_text()}"
         if not self._progress.disable:
             self.step(step)
         else:
             self.say(
-                f"step {step:,}/{self._steps:,}  {self._last_loss}  lr {learning_rate:.2e}  {self._last_speed}  "
-                f"{self._time_left(step)} left  {memory_text()}"
+                f"step {step:,}/{self._steps:,}  loss {loss:.3f}  perplexity {perplexity(nll):,.2f}  "
+                f"lr {learning_rate:.2e}  {tokens_per_second:,.0f} tokens/s  {self._time_left(step)} left  {memory_text()}"
             )
 
     def validation(self, step: int, validation: Validation, *, is_best: bool) -> None:
-        self._last_bleu = "" if validation.bleu is None else f"  BLEU {validation.bleu:.1f}"
+        self._last_bleu = "" if validation.bleu is None else f" BLEU {validation.bleu:.1f}"
         score = "" if validation.bleu is None else f"  BLEU {validation.bleu:.2f}"
         best = "  (the best so far)" if is_best else ""
         self.say(
@@ -73,12 +73,9 @@ class Display:
         )
 
     def _description(self, step: int) -> str:
-        if not self._last_loss:
-            return f"step {step:,}/{self._steps:,}"
-        return (
-            f"step {step:,}/{self._steps:,}  {self._last_loss}{self._last_bleu}  {self._last_speed}  {memory_text()}  "
-            f"{self._time_left(step)} left"
-        )
+        """Eighty columns with the bar; what matters least comes last."""
+        left = self._time_left(step)
+        return f"{step:,}/{self._steps:,} {left} left{self._last_loss}{self._last_bleu}{self._last_speed}"
 
     def _time_left(self, step: int) -> str:
         done = step - self._first_step
