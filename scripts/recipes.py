@@ -45,7 +45,7 @@ def train(recipe: str, number: int, options: argparse.Namespace) -> dict[str, An
         "best_bleu": round(max(line["valid_bleu"] for line in validations), 2),
         "average_nll": round(lines[-1]["average_nll"], 4),
         "bleus": [round(line["valid_bleu"], 1) for line in validations],
-        "seconds": round(sum(line["seconds"] for line in timing)),
+        "seconds": round(sum(line.get("seconds", 0.0) for line in timing)),
     }
 
 

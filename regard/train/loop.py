@@ -165,15 +165,22 @@ class Training:
             if step % train.valid_every == 0 or is_last:
                 display.doing("validating")
                 self._validate(display, events)
+                self._note("validation_seconds", pause_began)
             if self.is_saved_at(step):
+                save_began = time.perf_counter()
                 self.save()
                 self._publish()
+                self._note("saving_seconds", save_began)
             self._interval_began += time.perf_counter() - pause_began
             if signum := self.processes.largest(stop.signum):
                 if not self.is_saved_at(step):
                     self.save()
                 display.say(f"stopped after step {step:,}, which is saved; the same command continues from there")
                 raise SystemExit(128 + signum)
+
+    def _note(self, what: str, began: float) -> None:
+        if self.processes.is_main:
+            append_line(self.run.timing_path, {"step": self.learner.step, what: time.perf_counter() - began})
 
     def is_saved_at(self, step: int) -> bool:
         """Whether a checkpoint belongs to this step. One that was saved because of a signal does not, and is never averaged:

@@ -18,7 +18,7 @@ def write_page(run: Run, config: RunConfig) -> None:
         "steps": config.train.steps,
         "training": thinned([line for line in metrics if "loss" in line]),
         "validation": thinned([line for line in metrics if "valid_nll" in line]),
-        "timing": thinned(read_lines(run.timing_path)),
+        "timing": thinned([line for line in read_lines(run.timing_path) if "tokens_per_second" in line]),
     }
     template = files("regard.train").joinpath("training.html").read_text(encoding="utf-8")
     # "<" could end the script it stands in.
