@@ -10,7 +10,8 @@
     timing.jsonl         what it would not: speed and memory
     training.html        both as pictures
 
-Every file is written beside its place, flushed to the disk and renamed into it. Nothing is pickled.
+Checkpoints and the files of the manifest are written beside their place, flushed to the disk and renamed into it; the two
+logs are flushed when a checkpoint remembers their length. Nothing is pickled.
 """
 
 import fcntl
@@ -133,8 +134,16 @@ class Run:
         path = self.folder / MANIFEST
         if not path.exists():
             return {}
-        manifest: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            manifest: dict[str, list[str]] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DamagedError(f"{path} is damaged: {error}") from error
         return manifest
+
+    def require_intact(self) -> None:
+        """The files that the manifest names are what was written."""
+        for name in self.damaged_files():
+            raise DamagedError(f"{self.folder / name} is missing or not what was written")
 
     def damaged_files(self) -> list[str]:
         """Names from the manifest whose files are missing or not what was written."""
@@ -222,15 +231,24 @@ class Run:
         for path in self.folder.glob(".*.writing"):
             path.unlink(missing_ok=True)
 
-    def averaged_weights(self, steps: Sequence[int]) -> dict[str, Tensor]:
-        """The mean of these checkpoints' weights, summed in float64 in the order given."""
+    def averaged_weights(self, steps: Sequence[int]) -> tuple[dict[str, Tensor], tuple[int, ...]]:
+        """The mean of these checkpoints' weights, summed in float64 in the order given, and the steps of those that were
+        intact."""
         sums: dict[str, Tensor] = {}
         dtypes = {}
+        intact = []
         for step in steps:
-            for name, tensor in load(self._read_verified(step, "weights.safetensors")).items():
+            try:
+                weights = load(self._read_verified(step, "weights.safetensors"))
+            except DamagedError:
+                continue
+            intact.append(step)
+            for name, tensor in weights.items():
                 sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
                 dtypes[name] = tensor.dtype
-        return {name: (total / len(steps)).to(dtypes[name]) for name, total in sums.items()}
+        if not intact:
+            raise DamagedError(f"none of the checkpoints {', '.join(map(str, steps))} in {self.checkpoints} is intact")
+        return {name: (total / len(intact)).to(dtypes[name]) for name, total in sums.items()}, tuple(intact)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

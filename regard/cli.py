@@ -113,7 +113,7 @@ def train(
     """
     from regard.settings import merged, parse_setting, read_toml
     from regard.train.command import run
-    from regard.train.flags import TextFlags, data_table, table_of_flags
+    from regard.train.flags import TextFlags, data_table, table_of_flags, with_languages
 
     texts = TextFlags(src or [], tgt or [], valid_src, valid_tgt, weight or [], src_lang, tgt_lang)
     flags = table_of_flags(
@@ -132,7 +132,7 @@ def train(
         }
     )
     from_file = {} if config is None else read_toml(config)
-    run(merged(from_file, data_table(texts), flags, *map(parse_setting, set_ or [])), output)
+    run(with_languages(merged(from_file, data_table(texts), flags, *map(parse_setting, set_ or []))), output)
 
 
 @app.command()

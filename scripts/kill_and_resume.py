@@ -127,7 +127,7 @@ def main() -> None:
             os.killpg(process.pid, signal.SIGKILL)
         _, stderr = process.communicate()
         story = continued_from(stderr, before, saved)
-        faults += "REPEATING" in story or "SILENT" in story
+        faults += "REPEATING" in story or "SILENT" in story or process.returncode not in (0, -signal.SIGKILL)
         if process.returncode == 0:  # it was faster than the moment: from the beginning, for the kills that are left
             faults += digests(whole, options.steps) != digests(killed, options.steps)
             shutil.rmtree(killed)

@@ -62,6 +62,20 @@ def resident_bytes(root: int) -> int:
     return total
 
 
+def train(folder: Path, steps: int) -> float:
+    """Seconds from the command until the last step's line is printed."""
+    words = ["--data", str(folder / "prepared"), "-o", str(folder / "run"), "--preset", "tiny", "--steps", str(steps)]
+    words += ["--set", "train.log_every=1", "--set", "train.save_every=1", "--set", "train.valid_every=1000"]
+    words += ["--set", "train.accumulation=1", "--set", "train.bleu_sentences=0"]
+    began = time.perf_counter()
+    with subprocess.Popen([sys.executable, "-m", "regard", "train", *words], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith(f"step {steps}/{steps} "):
+                return time.perf_counter() - began
+    raise SystemExit("training did not get that far")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("src")
@@ -85,7 +99,9 @@ def main() -> None:
         num_tokens = int(store.tgt.lengths.sum())
         opened = time.perf_counter() - opened
         print(f"{len(store):,} pairs, {num_tokens:,} target tokens: prepared in {seconds:.0f} s")
-        print(f"largest resident memory {most / 2**20:,.0f} MiB; the prepared folder opens in {opened:.2f} s")
+        print(f"largest resident memory {most / 2**20:,.0f} MiB; the prepared folder opens in {opened:.2f} s", flush=True)
+        train(folder, steps=2)
+        print(f"a run on it is continued, and its next update done, {train(folder, steps=3):.1f} s after the command")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.bench.model import SMOOTHING, Speed, machine
 from regard.bench.peers import Marian, TorchTransformer, adam
-from regard.config import TRAIN_PRESETS, ModelConfig, TrainConfig
+from regard.config import TRAIN_PRESETS, ModelConfig, TrainConfig, model_preset
 from regard.data.batching import padding_share
 from regard.data.store import PairStore
 from regard.data.stream import Place
@@ -56,12 +56,17 @@ def run(settings: TrainBenchSettings, data: Path, *, json_path: Path | None) -> 
         raise ValueError(f"there is no folder {json_path.parent} to write {json_path.name} into")
     device = find_device(settings.device)
     tokenizer = Tokenizer.load(data)
-    model = replace(ModelConfig.preset(settings.preset, vocab_size=len(tokenizer.tgt)), src_vocab_size=len(tokenizer.src))
+    model = ModelConfig(
+        src_vocab_size=len(tokenizer.src),
+        tgt_vocab_size=len(tokenizer.tgt),
+        shared_embeddings="all" if tokenizer.is_shared else "target",
+        **model_preset(settings.preset),
+    )
     train = TrainConfig(**TRAIN_PRESETS[settings.preset] | {"batch_tokens": settings.batch_tokens, "steps": 10_000})
     train = settled(replace(train, device=settings.device, compile="off"), open_stream(data, train, tokenizer), 1)
     contestants = [ours(model, train, data, tokenizer, device)]
     store = PairStore.open(data, "train")
-    as_ours = round(settings.batch_tokens * (1 - contestants[0].padding) / mean_length(store))
+    as_ours = max(1, round(settings.batch_tokens * (1 - contestants[0].padding) / mean_length(store)))
     sentences = settings.peer_sentences or as_ours
     for name, peer in {"Hugging Face Marian": Marian, "torch.nn.Transformer": TorchTransformer}.items():
         try:

@@ -130,14 +130,15 @@ class Tokenizer:
     def is_shared(self) -> bool:
         return self.src.model == self.tgt.model
 
-    def save(self, folder: Path) -> list[Path]:
+    def save(self, folder: Path) -> None:
         """`tokenizer.model`, or `tokenizer.src.model` and `tokenizer.tgt.model`."""
-        models = {"": self.src.model} if self.is_shared else {".src": self.src.model, ".tgt": self.tgt.model}
-        paths = []
-        for side, model in models.items():
-            paths.append(folder / f"tokenizer{side}.model")
-            paths[-1].write_bytes(model)
-        return paths
+        for name, model in self.files().items():
+            (folder / name).write_bytes(model)
+
+    def files(self) -> dict[str, bytes]:
+        if self.is_shared:
+            return {"tokenizer.model": self.src.model}
+        return {"tokenizer.src.model": self.src.model, "tokenizer.tgt.model": self.tgt.model}
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":

@@ -16,9 +16,9 @@ def average(folder: Path, *, last: int | None, steps: Sequence[int], device: str
     """The mean of the last checkpoints, or of those of certain steps, becomes what the run translates with. Also how it
     validates."""
     run = Run(folder)
-    config = run.read_config()
-    before = run.read_weights()
+    run.read_config()  # or it is no run, and gets no lock
     with run.lock():
+        config, before = run.read_config(), run.read_weights()
         saved = [step for step in run.saved_steps() if step > 0]
         if not saved:
             raise ValueError(f"{folder} has no checkpoint to average")
@@ -26,7 +26,9 @@ def average(folder: Path, *, last: int | None, steps: Sequence[int], device: str
             if step not in saved:
                 raise ValueError(f"{folder} has no checkpoint of step {step}; it has {', '.join(map(str, saved))}")
         chosen = tuple(sorted(steps)) or tuple(saved[-(last or config.train.keep_checkpoints) :])
-        tensors = run.averaged_weights(chosen)
+        tensors, intact = run.averaged_weights(chosen)
+        if intact != chosen:
+            raise ValueError(f"of the checkpoints {chosen} of {folder}, only {intact} are intact; choose among those")
         model = Transformer(config.model).to(find_device(device))
         model.load_state_dict(tensors)
         folder_of_data = run.data_folder(config)

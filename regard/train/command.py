@@ -26,10 +26,13 @@ from regard.train.tensorboard import EventFiles
 
 # What may differ from how a run began without making it another run.
 CHANGEABLE = {"train.steps", "train.patience", "train.device", "train.precision", "train.compile"}
+# So that the advice of a run that found its memory too small can be taken.
+BEFORE_THE_FIRST_STEP = {"train.batch_tokens", "train.accumulation"}
 # What a run settles for itself where it is given as one of these.
-SETTLED = {"steps", "accumulation", "batch_tokens", "threads", "log_every", "valid_every", "save_every"}
+SETTLED = {"steps", "warmup", "accumulation", "batch_tokens", "threads", "log_every", "valid_every", "save_every"}
 SETTLED |= {"device", "precision", "compile"}
 PLACEHOLDERS = (0, AUTO, "auto")
+READY, NOT_READY = range(2)
 # All that a beginning which was cut short can have left.
 LEFTOVERS = re.compile(r"\.lock|data|\.data\.preparing|tokenizer.*\.model|manifest\.json|\..*\.writing")
 OF_THE_TOKENIZER = ("src_vocab_size", "tgt_vocab_size", "pad_id")
@@ -40,15 +43,23 @@ def run(given: Table, folder: Path) -> None:
     processes = Processes.from_environment()
     the_run = Run(folder)
     with processes.joined(), the_run.lock() if processes.is_main else nullcontext():
-        display = Display(silent=not processes.is_main)
         if processes.is_main:
-            if the_run.config_path.exists():
-                _take_up(the_run, given)
-            else:
-                _require_new(the_run)
-                _begin(the_run, given, processes)
-        processes.from_main(0)  # the others wait until the folder is ready
-        _train(the_run, processes, display)
+            try:
+                _make_ready(the_run, given, processes)
+            except BaseException:
+                processes.from_main(NOT_READY)
+                raise
+        if processes.from_main(READY) == NOT_READY:  # the others wait here, and the main process has said why
+            raise SystemExit(2)
+        _train(the_run, processes, Display(silent=not processes.is_main))
+
+
+def _make_ready(run: Run, given: Table, processes: Processes) -> None:
+    if run.config_path.exists():
+        _take_up(run, given)
+    else:
+        _require_new(run)
+        _begin(run, given, processes)
 
 
 def _require_new(run: Run) -> None:
@@ -56,14 +67,18 @@ def _require_new(run: Run) -> None:
     for path in sorted(run.folder.iterdir()):
         if not LEFTOVERS.fullmatch(path.name):
             raise ValueError(f"{run.folder} is there already and is no run: it holds {path.name}; choose another folder")
+    for path in [*run.folder.glob("tokenizer*.model"), *run.folder.glob("manifest.json")]:
+        path.unlink()
 
 
 def _begin(run: Run, given: Table, processes: Processes) -> None:
     """Prepares the text and settles the configuration; the run exists once its config.json does."""
+    source = _source(given)
+    if source is not None:
+        given = merged({"preset": source.read_config().preset}, given)
     data, model, train = _read_settings(given)
     if train.deterministic:
         be_deterministic()
-    source = Run(Path(given["start_from"])) if given.get("start_from") else None
     tokenizer = None if source is None else Tokenizer.load(source.folder)
     if given.get("prepared"):
         prepared = Path(given["prepared"])
@@ -73,7 +88,12 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
             shutil.rmtree(prepared)
         assert data is not None
         prepare_with_progress(data, prepared, tokenizer)
-    tokenizer = tokenizer or Tokenizer.load(prepared)
+    own = Tokenizer.load(prepared)
+    if tokenizer is not None and own.files() != tokenizer.files():
+        raise ValueError(
+            f"{prepared} was prepared with other subwords than {given['start_from']} has; give its text instead"
+        )
+    tokenizer = own
     report = json.loads((prepared / "data.json").read_text(encoding="utf-8"))
     data = read_table(DataConfig, report["config"], "data")
     if source is not None:
@@ -88,10 +108,23 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
         fits = largest_batch_tokens(model_config, train, stream.lengths())  # for each process, at once
         train = replace(train, batch_tokens=fits * processes.count, accumulation=train.accumulation or processes.count)
     train = settled(train, open_stream(prepared, train, tokenizer), processes.count)
-    for path in tokenizer.save(run.folder):
-        run.publish({path.name: path.read_bytes()})
+    run.publish(tokenizer.files())
     top = {key: given[key] for key in ("preset", "paper", "prepared", "start_from") if key in given}
     run.write_config(RunConfig(**top, data=data, model=model_config, train=train), None, regard.__version__)
+
+
+def _source(given: Table) -> Run | None:
+    """The run to begin with, intact. Its model is taken as it is, but for dropout."""
+    if not given.get("start_from"):
+        return None
+    source = Run(Path(given["start_from"]))
+    if source.read_weights() is None:
+        raise ValueError(f"{source.folder} has saved no weights yet")
+    source.require_intact()
+    for key in given.get("model", {}):
+        if not key.endswith("dropout"):
+            raise ValueError(f"model.{key} cannot be changed for weights that come from {source.folder}")
+    return source
 
 
 def _read_settings(given: Table) -> tuple[DataConfig | None, Table, TrainConfig]:
@@ -139,11 +172,18 @@ def _take_up(run: Run, given: Table) -> None:
     new = read_table(RunConfig, merged(to_table(stored), rest, {"train": train}))
     before, after = flattened(to_table(stored)), flattened(to_table(new))
     changed = {name for name in after if after[name] != before.get(name)}
-    for name in sorted(changed - CHANGEABLE):
+    saved = run.saved_steps()
+    changeable = CHANGEABLE if any(saved) else CHANGEABLE | BEFORE_THE_FIRST_STEP
+    if "float64" in (stored.train.precision, new.train.precision):  # whose weights are of another kind
+        changeable = changeable - {"train.precision"}
+    for name in sorted(changed - changeable):
         raise ValueError(
             f"{run.folder} was begun with {name} = {_shown(before.get(name))}, not {_shown(after[name])}; choose another "
             "folder with -o, or leave the setting out"
         )
+    if new.train.steps and saved and new.train.steps < saved[-1]:
+        raise ValueError(f"{run.folder} has done {saved[-1]:,} steps already; --steps {new.train.steps} is less")
+    find_device(new.train.device)
     if changed:
         weights = run.read_weights()
         run.write_config(new, weights and weights._replace(final=False), regard.__version__)
@@ -157,9 +197,9 @@ def _train(run: Run, processes: Processes, display: Display) -> None:
     config = run.read_config()
     weights = run.read_weights()
     if weights is not None and weights.final:
-        display.say(
-            f"{run.folder} is finished: {weights.after:,} steps; to go on, give more --steps, or a greater train.patience"
-        )
+        stopped_early = weights.after < config.train.steps
+        more = "a greater train.patience" if stopped_early else "more --steps"
+        display.say(f"{run.folder} is finished: {weights.after:,} steps; to go on, give {more}")
         return
     if config.train.deterministic:
         be_deterministic()
@@ -168,11 +208,17 @@ def _train(run: Run, processes: Processes, display: Display) -> None:
             f"{processes.count} processes need as many batches in an update, but this run has train.accumulation = "
             f"{config.train.accumulation}"
         )
+    if Tokenizer.load(run.data_folder(config)).files() != Tokenizer.load(run.folder).files():
+        raise ValueError(f"{run.data_folder(config)} is not the text this run was begun with: its subwords are others")
     device = find_device(config.train.device, processes.local_rank)
     if config.train.steps == 0:
-        config = replace(config, train=_with_measured_steps(run, config, device, processes, display))
+        train = _with_measured_steps(run, config, device, processes, display)
+    else:
+        train = with_intervals(config.train)
+    if train != config.train:
+        config = replace(config, train=train)
         if processes.is_main:
-            run.write_config(config, None, regard.__version__)
+            run.write_config(config, weights, regard.__version__)
     training = Training(run, config, device, processes)
     if processes.is_main:
         run.clear_away()
@@ -182,9 +228,10 @@ def _train(run: Run, processes: Processes, display: Display) -> None:
     stop = StopRequest()
     step = training.learner.step
     events = EventFiles(run.folder / "tensorboard", after_step=step, silent=not processes.is_main)
-    with events, display.bar(config.train.steps, step), stop.listening():
+    with events, display.bar(config.train.steps, step):
         try:
-            training.go(display, stop, events)
+            with stop.listening():
+                training.go(display, stop, events)
             training.finish(display)
         except OSError as error:
             saved = run.saved_steps()
@@ -199,19 +246,12 @@ def _with_measured_steps(
 ) -> TrainConfig:
     """Minutes as steps."""
     train = config.train
-    provisional = replace(train, steps=max(1, train.warmup), compile=_off_if_auto(train.compile))
+    provisional = replace(train, steps=1000, compile=_off_if_auto(train.compile))
     training = Training(run, replace(config, train=with_intervals(provisional)), device, processes)
     training.try_largest_batches()
     steps, valid_every = training.steps_within(train.minutes)
     display.say(f"{train.minutes:g} minutes are about {steps:,} steps here")
-    return with_intervals(
-        replace(
-            train,
-            steps=steps,
-            valid_every=train.valid_every or valid_every,
-            warmup=min(train.warmup, max(1, steps // 5)),
-        )
-    )
+    return with_intervals(replace(train, steps=steps, valid_every=train.valid_every or valid_every))
 
 
 def _off_if_auto(compile_choice: str) -> Any:
@@ -234,8 +274,6 @@ def _restore(training: Training, display: Display) -> None:
             raise ValueError(f"no checkpoint in {run.checkpoints} is intact; delete {run.folder} to begin anew")
     step = processes.from_main(step if checkpoint else -1)
     if step >= 0:
-        if step > training.config.train.steps:
-            raise ValueError(f"{run.folder} has done {step:,} steps already; --steps {training.config.train.steps} is less")
         checkpoint = checkpoint or run.load_checkpoint(step)
         training.continue_from(checkpoint)
         if complaint := training.complaint_about(checkpoint):

@@ -24,7 +24,7 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
 
 
 def be_deterministic() -> None:
-    """CUDA kernels that give the same sums every time, at some cost in speed. Before anything has touched the GPU."""
+    """CUDA kernels that give the same sums every time, at some cost in speed. Before the first matrix product."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 

@@ -21,7 +21,8 @@ class TextFlags:
 
 def data_table(flags: TextFlags) -> Table:
     """Corpora and languages; nothing where none were given."""
-    table: Table = {}
+    languages = {"src_lang": flags.src_lang, "tgt_lang": flags.tgt_lang}
+    table: Table = {key: language for key, language in languages.items() if language is not None}
     src_lang, tgt_lang = flags.src_lang, flags.tgt_lang
     if flags.src:
         table["train"] = [to_table(corpus) for corpus in corpora_of(flags.src, flags.tgt, flags.weights)]
@@ -33,8 +34,17 @@ def data_table(flags: TextFlags) -> Table:
         table["valid"] = to_table(held_out_corpus(flags.valid_src, flags.valid_tgt, src_lang or "", tgt_lang or ""))
     elif flags.valid_tgt is not None:
         raise ValueError("--valid-tgt was given without --valid-src")
-    table |= {key: value for key, value in (("src_lang", src_lang), ("tgt_lang", tgt_lang)) if value}
     return {"data": table} if table else {}
+
+
+def with_languages(settings: Table) -> Table:
+    """Languages that nobody named, by the suffixes of the first corpus."""
+    data = settings.get("data", {})
+    corpora = data.get("train", []) if isinstance(data, dict) else []
+    if not (isinstance(corpora, list) and corpora and isinstance(corpora[0], dict)):
+        return settings
+    guesses = {f"{side}_lang": language_of(str(corpora[0].get(side) or "")) for side in ("src", "tgt")}
+    return merged({"data": {key: guess for key, guess in guesses.items() if guess}}, settings)
 
 
 def table_of_flags(flags: dict[str, Any]) -> Table:

@@ -69,10 +69,7 @@ class Learner:
         )
         if processes.count > 1:
             on_gpu = [device] if device.type == "cuda" else None
-            # Weights are equal already, by the seed; there are no buffers to exchange.
-            self._with_loss = DistributedDataParallel(
-                self._with_loss, device_ids=on_gpu, broadcast_buffers=False, gradient_as_bucket_view=True
-            )
+            self._with_loss = DistributedDataParallel(self._with_loss, device_ids=on_gpu, gradient_as_bucket_view=True)
         self._optimizer = torch.optim.Adam(
             self.model.parameters(),
             lr=0.0,

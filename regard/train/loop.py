@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import regard
 from regard.checkpoint import Checkpoint, Run, Weights, weights_bytes
@@ -32,6 +33,8 @@ from regard.train.plan import open_stream
 from regard.train.progress import Display, memory_bytes
 from regard.train.tensorboard import EventFiles
 from regard.train.validation import Validation, ValidationText
+
+MOST_LOST = 10  # updates in a row that may have no finite gradient
 
 
 class StopRequest:
@@ -89,19 +92,37 @@ class Training:
         self.place = Place(0, 0)
         self.best: Best | None = None
         self._interval_began = time.perf_counter()
+        self._lost_in_a_row = 0
+        self._require_positions()
+
+    def _require_positions(self) -> None:
+        """Learned positions end; to find that out when validating would be late."""
+        model = self.config.model
+        for name, store in (("training", self.stream.store), ("validation", self.valid.store)):
+            longest = int(max(store.src.lengths.max(), store.tgt.lengths.max())) + 1
+            if model.positions == "learned" and longest > model.max_positions:
+                raise ValueError(
+                    f"the longest {name} text has {longest} tokens, but there are {model.max_positions} learned positions; "
+                    "set model.max_positions, or data.cleaning.max_tokens"
+                )
 
     def continue_from(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
         self.learner.restore(checkpoint.weights, checkpoint.optimizer, state["step"])
         self.place = Place(*state["place"])
-        if self.processes.is_main:  # whose sums are those of all
-            self.totals.restore(state["totals"])
-            cut_back(self.run.metrics_path, state["metrics_bytes"])
+        self.totals.restore(state["totals"])
+        if self.processes.is_main:
+            cut_back(self.run.metrics_path, state["metrics_bytes"], is_needed=True)
+            cut_back(self.run.timing_path, state["timing_bytes"], is_needed=False)
+        else:
+            self.totals.sums[:2] = 0.0  # the main process has those of all
         if (best := state["best"]) is not None:
             self.best = Best(best["step"], Validation(**best["validation"]), best["age"])
 
     def complaint_about(self, checkpoint: Checkpoint) -> str | None:
-        """Why it cannot be continued bit for bit."""
+        """Why it cannot be continued bit for bit. Other text is an error: the checkpoint's place would be another."""
+        if checkpoint.state["data"] != self._data_sizes():
+            raise ValueError(f"{self.run.data_folder(self.config)} is not the text this run was begun with")
         saved_by = checkpoint.state["torch"]
         if saved_by == torch.__version__:
             return None
@@ -126,7 +147,8 @@ class Training:
         weights = {name: tensor.clone() for name, tensor in self.learner.weights().items()}
         seconds: list[float] = []
         place, enough = Place(0, 0), max(2.0, min(10.0, 1.5 * minutes))
-        while len(seconds) < 4 or (len(seconds) < 50 and sum(seconds) < enough):
+        # Asked of the main process: clocks differ, and all must do as many.
+        while self.processes.from_main(len(seconds) < 4 or (len(seconds) < 50 and sum(seconds) < enough)):
             began = time.perf_counter()
             place = self._update(place)
             synchronize(self.device)
@@ -217,11 +239,12 @@ class Training:
             learning_rate=line["learning_rate"],
             tokens_per_second=timing["tokens_per_second"],
         )
-        if line["skipped"] and line["tokens"]:
+        if line["skipped"]:
             display.warn(f"{line['skipped']} of the last updates had no finite gradient and changed nothing")
-        elif line["skipped"]:
+        self._lost_in_a_row = 0 if line["tokens"] else self._lost_in_a_row + line["skipped"]
+        if self._lost_in_a_row >= MOST_LOST:
             raise ValueError(
-                f"no gradient was finite in the {line['skipped']} updates before step {self.learner.step:,}; the last "
+                f"no gradient was finite in the {self._lost_in_a_row} updates before step {self.learner.step:,}; the last "
                 "checkpoint is from before that. Try a lower train.learning_rate, a longer train.warmup or train.clip_norm=1"
             )
 
@@ -262,20 +285,28 @@ class Training:
             "totals": self.totals.to_list(),
             "best": None if best is None else asdict(best),
             "metrics_bytes": size_on_disk(self.run.metrics_path),
+            "timing_bytes": size_on_disk(self.run.timing_path),
+            "data": self._data_sizes(),
             "torch": torch.__version__,
         }
         self.run.save_checkpoint(
             self.learner.step, Checkpoint(self.learner.weights(), self.learner.optimizer_state(), state)
         )
 
+    def _data_sizes(self) -> list[int]:
+        """What text of other content or other subwords would hardly share."""
+        store = self.stream.store
+        return [len(store), len(store.src.values), len(store.tgt.values)]
+
     def _publish(self) -> None:
         """The average so far becomes what translates, and checkpoints that are no longer needed go."""
         if not self.processes.is_main:
             return
-        steps = self._steps_to_average()
-        self._publish_weights(Weights("average", tuple(steps), self.learner.step, final=False))
-        # Two at least, so that there is one before a damaged one.
-        keep = {*self._scheduled_steps()[-max(2, self.config.train.keep_checkpoints) :], self.best.step if self.best else 0}
+        tensors, steps = self.run.averaged_weights(self._steps_to_average())
+        self._publish_weights(tensors, Weights("average", steps, self.learner.step, final=False))
+        # Two at least, so that there is one before a damaged one; at the beginning, that of step 0.
+        last = [0, *self._scheduled_steps()][-max(2, self.config.train.keep_checkpoints) :]
+        keep = {*last, self.best.step if self.best else 0}
         for step in self.run.saved_steps():
             if step not in keep:
                 self.run.delete_checkpoint(step)
@@ -285,13 +316,10 @@ class Training:
         return [step for step in self.run.saved_steps() if 0 < step <= self.learner.step and self.is_saved_at(step)]
 
     def _steps_to_average(self) -> list[int]:
-        """The last ones that are intact."""
-        return [step for step in self._scheduled_steps() if self.run.has_weights(step)][
-            -self.config.train.keep_checkpoints :
-        ]
+        return self._scheduled_steps()[-self.config.train.keep_checkpoints :]
 
-    def _publish_weights(self, weights: Weights) -> None:
-        self.run.publish({"model.safetensors": weights_bytes(self.run.averaged_weights(weights.steps))})
+    def _publish_weights(self, tensors: dict[str, Tensor], weights: Weights) -> None:
+        self.run.publish({"model.safetensors": weights_bytes(tensors)})
         self.run.write_config(self.config, weights, regard.__version__)
 
     def finish(self, display: Display) -> None:
@@ -300,16 +328,17 @@ class Training:
         if not self.processes.is_main:
             return
         display.doing("validating the average")
-        steps = self._steps_to_average()
-        self.learner.model.load_state_dict(self.run.averaged_weights(steps))
+        tensors, steps = self.run.averaged_weights(self._steps_to_average())
+        self.learner.model.load_state_dict(tensors)
         average = self.valid.validate(self.learner.model)
-        line: dict[str, Any] = {"step": self.learner.step, "averaged": steps, "average_nll": average.nll}
+        line: dict[str, Any] = {"step": self.learner.step, "averaged": list(steps), "average_nll": average.nll}
         line |= {} if average.bleu is None else {"average_bleu": average.bleu}
         append_line(self.run.metrics_path, line)
-        weights, score = Weights("average", tuple(steps), self.learner.step, final=True), average
+        weights, score = Weights("average", steps, self.learner.step, final=True), average
         best = self.best
         if best is not None and best.validation.is_better_than(average) and self.run.has_weights(best.step):
             weights, score = weights._replace(what="best", steps=(best.step,)), best.validation
-        self._publish_weights(weights)
+            tensors, _ = self.run.averaged_weights([best.step])
+        self._publish_weights(tensors, weights)
         write_page(self.run, self.config)
         display.say(f"what translates is {weights.described}: {score.described}")

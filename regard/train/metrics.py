@@ -15,18 +15,21 @@ TOTAL, NLL, TOKENS, NORM, MAX_NORM, UPDATES, SKIPPED = range(7)
 
 
 class Totals:
-    """Sums over the updates since the last line, on the device, so that no update waits to be written about. A loss that is
-    not finite is not summed; its update is counted as skipped."""
+    """Sums over the updates since the last line, on the device, so that no update waits to be written about. An update that
+    was skipped, because its gradient was not finite, counts as such and as nothing else."""
 
     def __init__(self, device: torch.device) -> None:
         precise = torch.float32 if device.type == "mps" else torch.float64  # which Apple's GPUs do not have
         self._sums = torch.zeros(7, dtype=precise, device=device)
+        self._losses = torch.zeros(2, dtype=precise, device=device)  # of the update under way
 
     def add_loss(self, loss: Loss) -> None:
-        sums = torch.stack([loss.total.detach(), loss.nll.detach()]).to(self._sums.dtype)
-        self._sums[TOTAL : NLL + 1] += torch.where(sums.isfinite().all(), sums, 0.0)
+        self._losses += torch.stack([loss.total.detach(), loss.nll.detach()]).to(self._losses.dtype)
 
     def add_update(self, norm: Tensor, skipped: Tensor, num_tokens: int) -> None:
+        """Ends an update."""
+        self._sums[TOTAL : NLL + 1] += torch.where((skipped == 0) & self._losses.isfinite().all(), self._losses, 0.0)
+        self._losses.zero_()
         finite = torch.where(norm.isfinite(), norm, 0.0).to(self._sums.dtype)
         self._sums[NORM] += finite
         self._sums[MAX_NORM] = torch.maximum(self._sums[MAX_NORM], finite)
@@ -48,6 +51,7 @@ class Totals:
 
     def clear(self) -> None:
         self._sums.zero_()
+        self._losses.zero_()
 
 
 def line_of(totals: list[float]) -> dict[str, Any]:
@@ -89,9 +93,10 @@ def size_on_disk(path: Path) -> int:
     return path.stat().st_size
 
 
-def cut_back(path: Path, size: int) -> None:
-    """Forgets what was written after a checkpoint that remembers this size."""
-    if (path.stat().st_size if path.exists() else 0) < size:
+def cut_back(path: Path, size: int, *, is_needed: bool) -> None:
+    """Forgets what was written after a checkpoint that remembers this size. What is needed must have as much."""
+    found = path.stat().st_size if path.exists() else 0
+    if is_needed and found < size:
         raise ValueError(f"{path} has lost lines since it was saved; restore it, or delete the run and begin anew")
-    if path.exists():
+    if found > size:
         os.truncate(path, size)

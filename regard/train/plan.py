@@ -21,7 +21,7 @@ from regard.train.metrics import Totals
 MAX_PADDING = 0.05
 SMALLEST_BATCH = 512  # tokens of one of an update's batches; below, arithmetic would be done in crumbs
 EPOCHS = 30
-COMPILE_PAYS = 2000  # updates of a GPU; compiling takes about a minute
+COMPILE_PAYS = 10_000  # updates of a GPU; compiling takes two minutes and saves a quarter of each (EXPERIMENTS.md)
 
 
 def open_stream(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> BatchStream:
@@ -63,6 +63,7 @@ def with_intervals(config: TrainConfig) -> TrainConfig:
     return replace(
         config,
         compile=config.compile if config.compile != "auto" else ("on" if compiles else "off"),
+        warmup=config.warmup or min(400, max(1, config.steps // 5)),
         log_every=config.log_every or min(100, max(10, config.steps // 100)),
         valid_every=config.valid_every or min(5000, max(1, config.steps // 10)),
         save_every=config.save_every or min(1000, max(1, config.steps // 20)),
@@ -98,7 +99,7 @@ def largest_batch_tokens(model: ModelConfig, config: TrainConfig, lengths: PairL
     total = int(max(lengths.src.sum(), lengths.tgt.sum()))
     trial = replace(config, precision="bfloat16" if config.precision == "auto" else config.precision, compile="off", steps=1)
     learner = Learner(model, replace(trial, accumulation=1), device, Processes())
-    fits, tokens = 0, max(1024, longest)
+    fits, tokens = 0, min(max(1024, longest), total)
     while tokens <= total:
         rows = torch.full((tokens // longest, longest), PAD_ID + 1)
         try:

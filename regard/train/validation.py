@@ -96,6 +96,8 @@ class ValidationText:
         for rows, batch in self._batches(self.num_references):
             src = batch.src.to(device)
             lengths = 2 * (src != model.config.pad_id).sum(1) + 10  # enough, and untrained models never end by themselves
+            if model.config.positions == "learned":
+                lengths = lengths.clamp(max=model.config.max_positions - 1)
             if at_reference_length:
                 lengths = (batch.tgt_out != model.config.pad_id).sum(1).to(device)
             cache = model.start(src, capacity=int(lengths.max()) + 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.checkpoint import Run
+from regard.checkpoint import Run, sha256
 from tests.commands.test_bench import run
 from tests.commands.test_prepare import flags, text
 
@@ -53,6 +53,31 @@ def test_two_processes_learn_what_one_does(text: Path, dropout: float) -> None:
         for name in ("alone", "together")
     ]
     assert losses[1] == pytest.approx(losses[0], abs=1e-9)
+
+
+@pytest.mark.slow
+def test_two_processes_continue_bit_for_bit_and_say_a_mistake_once(text: Path) -> None:
+    arguments = [*settings(text, "float32"), "--set", "model.dropout=0.2"]
+    out = text / "run"
+    first = torchrun("-m", "regard", "train", *arguments, "-o", str(out))
+    assert first.returncode == 0, first.stderr
+    weights = sha256(Run(out).checkpoint_path(STEPS) / "weights.safetensors")
+    metrics = (out / "metrics.jsonl").read_bytes()
+    oldest, *newer = Run(out).saved_steps()
+    assert newer
+    for step in newer:
+        Run(out).delete_checkpoint(step)
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    (out / "config.json").write_text(json.dumps(config | {"weights": None}), encoding="utf-8")
+    again = torchrun("-m", "regard", "train", *arguments, "-o", str(out))
+    assert again.returncode == 0, again.stderr
+    assert f"continuing from step {oldest}\n" in again.stderr
+    assert sha256(Run(out).checkpoint_path(STEPS) / "weights.safetensors") == weights
+    assert (out / "metrics.jsonl").read_bytes() == metrics
+    mistaken = torchrun("-m", "regard", "train", *arguments, "--set", "train.wramup=3", "-o", str(text / "other"))
+    assert mistaken.returncode != 0
+    assert mistaken.stderr.count("regard: there is no setting train.wramup; did you mean train.warmup?") == 1
+    assert "gloo" not in mistaken.stderr
 
 
 WORKER = """

@@ -50,6 +50,13 @@ def whole(corpus: Path) -> Path:
     return corpus / "whole"
 
 
+@pytest.fixture(scope="module")
+def whole_of_100(corpus: Path) -> Path:
+    result = train(corpus, corpus / "whole of 100", "--steps", "100")
+    assert result.returncode == 0, result.stderr
+    return corpus / "whole of 100"
+
+
 def test_one_command_makes_a_run(whole: Path) -> None:
     told = (whole / "stderr").read_text(encoding="utf-8")
     assert "de → en" in told and f"step {STEPS}/{STEPS}" in told and "what translates is" in told and "Traceback" not in told
@@ -83,28 +90,29 @@ def test_metrics_are_lines_that_add_up(whole: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "exit_code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_stopped_and_continued_it_ends_the_same(corpus: Path, whole: Path, name: str, exit_code: int) -> None:
-    out = corpus / name
+def test_stopped_and_continued_it_ends_the_same(corpus: Path, whole_of_100: Path, name: str, exit_code: int) -> None:
+    out, longer = corpus / name, ["--steps", "100"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "regard", "train", *flags(corpus), *SETTINGS, "-o", str(out)],
+        [sys.executable, "-m", "regard", "train", *flags(corpus), *SETTINGS, *longer, "-o", str(out)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    while not Run(out).saved_steps():  # the first is that of step 0
+    while not any(Run(out).saved_steps()):  # besides that of step 0
         assert process.poll() is None
-        time.sleep(0.02)
+        time.sleep(0.01)
     (os.killpg if name == "SIGINT" else os.kill)(process.pid, getattr(signal, name))
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == exit_code, stderr
     assert "Traceback" not in stderr
     told = re.search(r"stopped after step (\d+), which is saved; the same command continues from there", stderr)
-    result = train(corpus, out)
+    assert told is not None, stderr
+    assert int(told[1]) in Run(out).saved_steps()
+    result = train(corpus, out, *longer)
     assert result.returncode == 0, result.stderr
-    # Before it listens, a signal just ends it; then it has nothing to say, and nothing was lost.
-    assert f"continuing from step {told[1] if told else 0}\n" in result.stderr
-    assert digests(out) == digests(whole)
+    assert f"continuing from step {told[1]}\n" in result.stderr
+    assert digests(out, 100) == digests(whole_of_100, 100)
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_it_used(corpus: Path, whole: Path) -> None:
@@ -141,6 +149,7 @@ def test_run_again_extended_contradicted_averaged_and_refined(corpus: Path, whol
     assert "continuing from step 12\n" in more.stderr and Run(out).saved_steps()[-1] == 15
     fewer = run("train", "-o", str(out), "--steps", "5")
     assert fewer.returncode == 2 and "has done 15 steps already; --steps 5 is less" in fewer.stderr
+    assert Run(out).read_config().train.steps == 15, "what is refused changes nothing"
     averaged = run("average", str(out), "--step", "12", "--step", "15")
     assert averaged.returncode == 0, averaged.stderr
     assert averaged.stdout.startswith("what translates is now the average of the steps 12, 15: validation perplexity")
@@ -180,6 +189,32 @@ def test_killed_again_and_again_it_ends_the_same() -> None:
     assert "3 kills, and not a bit of difference" in result.stdout
 
 
+def test_early_stopping_separate_subwords_and_prepared_text(corpus: Path) -> None:
+    """Nothing is learnt at a rate of almost nothing, and two validations without a better one are enough."""
+    prepared = corpus / "prepared"
+    result = run("prepare", *flags(corpus), "--vocab-size", "300", "--separate-vocab", "-o", str(prepared))
+    assert result.returncode == 0, result.stderr
+    settings = {"patience": 2, "valid_every": 2, "keep_checkpoints": 1, "learning_rate": 1e-30, "bleu_sentences": 0}
+    sets = [word for name, value in settings.items() for word in ("--set", f"train.{name}={value}")]
+    arguments = ["--preset", "tiny", "--data", str(prepared), "--steps", "50", *sets, "-o", str(corpus / "early")]
+    result = run("train", *arguments)
+    assert result.returncode == 0, result.stderr
+    the_run = Run(corpus / "early")
+    assert the_run.saved_steps()[-1] == 6 and len(the_run.saved_steps()) >= 2
+    assert the_run.read_config().model.shared_embeddings == "target"
+    again = run("train", *arguments)
+    assert again.returncode == 0 and "6 steps; to go on, give a greater train.patience" in again.stderr
+    more = run("train", "-o", str(corpus / "early"), "--set", "train.patience=3")
+    assert more.returncode == 0 and the_run.saved_steps()[-1] == 8, more.stderr
+    other = run(
+        "train", *flags(corpus), "--from", str(corpus / "early"), "--set", "model.d_model=32", "-o", str(corpus / "x")
+    )
+    assert other.returncode == 2 and "model.d_model cannot be changed for weights that come from" in other.stderr
+    assert run("prepare", *flags(corpus), "--vocab-size", "290", "-o", str(corpus / "others")).returncode == 0
+    mixed = run("train", "--data", str(corpus / "others"), "--from", str(corpus / "early"), "-o", str(corpus / "y"))
+    assert mixed.returncode == 2 and "was prepared with other subwords than" in mixed.stderr
+
+
 DATA = {"train": [{"src": "a.de", "tgt": "a.en"}], "valid": {"src": "v.de", "tgt": "v.en"}}
 
 
@@ -198,7 +233,7 @@ DATA = {"train": [{"src": "a.de", "tgt": "a.en"}], "valid": {"src": "v.de", "tgt
         ({"data": DATA, "train": {"device": "gpu"}}, "the device 'gpu' is not to be had here; try --device cpu"),
         ({"data": DATA, "prepared": "x"}, "both prepared data and text to prepare were given; give one of them"),
         ({"prepared": "nowhere"}, "nowhere is no folder that `regard prepare` made: it has no data.json"),
-        ({"data": DATA, "start_from": "nowhere"}, "there is no tokenizer in nowhere"),
+        ({"data": DATA, "start_from": "nowhere"}, "nowhere is no run: it has no config.json"),
     ],
 )
 def test_settings_that_cannot_be_meant(given: dict[str, object], sentence: str, tmp_path: Path) -> None:

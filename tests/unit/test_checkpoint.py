@@ -107,10 +107,15 @@ def test_half_written_and_half_deleted_folders_are_no_checkpoints(run: Run) -> N
 
 def test_averages_are_means(run: Run) -> None:
     run.save_checkpoint(60, make_checkpoint(60.0))
-    averaged = run.averaged_weights([10, 20, 60])
+    averaged, steps = run.averaged_weights([10, 20, 60])
+    assert steps == (10, 20, 60)
     for name, tensor in make_checkpoint(30.0).weights.items():
         torch.testing.assert_close(averaged[name], tensor)
         assert averaged[name].dtype == torch.float32
+    (run.checkpoint_path(20) / "weights.safetensors").write_bytes(b"")
+    assert run.averaged_weights([10, 20, 60])[1] == (10, 60)
+    with pytest.raises(DamagedError, match="none of the checkpoints 20 in"):
+        run.averaged_weights([20])
 
 
 def test_config_and_weights_are_read_back(run: Run) -> None:
@@ -121,7 +126,10 @@ def test_config_and_weights_are_read_back(run: Run) -> None:
     run.write_config(RUN, weights, "0.1.0")
     assert (run.read_config(), run.read_weights()) == (RUN, weights)
     assert run.damaged_files() == []
+    run.require_intact()
     run.model_path.write_bytes(run.model_path.read_bytes()[:-1])
+    with pytest.raises(DamagedError, match=r"model\.safetensors is missing or not what was written"):
+        run.require_intact()
     assert run.damaged_files() == ["model.safetensors"]
     run.config_path.unlink()
     assert run.damaged_files() == ["config.json", "model.safetensors"]
