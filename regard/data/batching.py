@@ -64,23 +64,30 @@ def _shuffled_and_sorted(keys: Indices, random: np.random.Generator) -> Indices:
 def _cuts(src: Indices, tgt: Indices, batch_tokens: int) -> list[tuple[int, int]]:
     """Where a sequence of pairs is cut so that each piece, padded, stays within the budget."""
     cuts = []
-    start, longest = 0, 0
-    for end, length in enumerate(np.maximum(src, tgt).tolist()):
-        longest_with = max(longest, length)
-        if end > start and longest_with * (end - start + 1) > batch_tokens:
-            cuts.append((start, end))
-            start, longest_with = end, length
-        longest = longest_with
-    if len(src):
-        cuts.append((start, len(src)))
+    lengths = np.maximum(src, tgt)
+    start = 0
+    while start < len(lengths):
+        most = batch_tokens // int(lengths[start]) + 1  # rows; more cannot fit beside the first
+        longest = np.maximum.accumulate(lengths[start : start + most])
+        tokens = longest * np.arange(1, len(longest) + 1)
+        end = start + max(1, int(np.searchsorted(tokens, batch_tokens, side="right")))
+        cuts.append((start, end))
+        start = end
     return cuts
 
 
 def padding_share(lengths: PairLengths, batches: list[Indices]) -> float:
     """How much of all batches' tokens, both sides together, is padding."""
-    real = padded = 0
-    for batch in batches:
-        for side in (lengths.src[batch], lengths.tgt[batch]):
-            real += int(side.sum())
-            padded += int(side.max()) * len(batch)
-    return 1.0 - real / padded if padded else 0.0
+    if not batches:
+        return 0.0
+    sizes = np.array([len(batch) for batch in batches])
+    sides = (lengths.src, lengths.tgt)
+    real = sum(int(side[np.concatenate(batches)].sum()) for side in sides)
+    padded = sum(int((longest_of(side, batches) * sizes).sum()) for side in sides)
+    return 1.0 - real / padded
+
+
+def longest_of(lengths: Indices, batches: list[Indices]) -> Indices:
+    """The largest length in each batch."""
+    starts = np.cumsum([0, *(len(batch) for batch in batches[:-1])])
+    return np.maximum.reduceat(lengths[np.concatenate(batches)], starts)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.batch import Batch, collate
-from regard.data.batching import Indices, PairLengths, epoch_batches, epoch_pairs
+from regard.data.batching import Indices, PairLengths, epoch_batches, epoch_pairs, longest_of
 from regard.data.store import PairStore
 from regard.text.tokenizer import Tokenizer
 
@@ -67,6 +67,6 @@ class BatchStream:
     def largest(self, epoch: int) -> list[Place]:
         """Where memory will be short if anywhere: an epoch's batch with most tokens, and the one with the longest."""
         lengths = self.lengths()
-        longest = [int(max(lengths.src[batch].max(), lengths.tgt[batch].max())) for batch in self.epoch(epoch)]
-        tokens = [length * len(batch) for length, batch in zip(longest, self.epoch(epoch), strict=True)]
+        longest = longest_of(np.maximum(lengths.src, lengths.tgt), self.epoch(epoch))
+        tokens = longest * np.array([len(batch) for batch in self.epoch(epoch)])
         return [Place(epoch, position) for position in sorted({int(np.argmax(tokens)), int(np.argmax(longest))})]

@@ -135,6 +135,11 @@ class Tokenizer:
         for name, model in self.files().items():
             (folder / name).write_bytes(model)
 
+    def is_in(self, folder: Path) -> bool:
+        """Whether a folder's tokenizer is this one."""
+        files = self.files()
+        return all((folder / name).exists() and (folder / name).read_bytes() == model for name, model in files.items())
+
     def files(self) -> dict[str, bytes]:
         if self.is_shared:
             return {"tokenizer.model": self.src.model}

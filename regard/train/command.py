@@ -88,12 +88,11 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
             shutil.rmtree(prepared)
         assert data is not None
         prepare_with_progress(data, prepared, tokenizer)
-    own = Tokenizer.load(prepared)
-    if tokenizer is not None and own.files() != tokenizer.files():
+    tokenizer = tokenizer or Tokenizer.load(prepared)
+    if not tokenizer.is_in(prepared):
         raise ValueError(
             f"{prepared} was prepared with other subwords than {given['start_from']} has; give its text instead"
         )
-    tokenizer = own
     report = json.loads((prepared / "data.json").read_text(encoding="utf-8"))
     data = read_table(DataConfig, report["config"], "data")
     if source is not None:
@@ -208,8 +207,6 @@ def _train(run: Run, processes: Processes, display: Display) -> None:
             f"{processes.count} processes need as many batches in an update, but this run has train.accumulation = "
             f"{config.train.accumulation}"
         )
-    if Tokenizer.load(run.data_folder(config)).files() != Tokenizer.load(run.folder).files():
-        raise ValueError(f"{run.data_folder(config)} is not the text this run was begun with: its subwords are others")
     device = find_device(config.train.device, processes.local_rank)
     if config.train.steps == 0:
         train = _with_measured_steps(run, config, device, processes, display)

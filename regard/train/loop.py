@@ -79,6 +79,8 @@ class Training:
         self.processes = processes
         folder = run.data_folder(config)
         tokenizer = Tokenizer.load(run.folder)
+        if not tokenizer.is_in(folder):
+            raise ValueError(f"{folder} is not the text this run was begun with: its subwords are others")
         self.stream = open_stream(folder, config.train, tokenizer)
         self.valid = ValidationText(
             store=PairStore.open(folder, "valid"),
