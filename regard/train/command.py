@@ -221,13 +221,14 @@ def _train(run: Run, processes: Processes, display: Display) -> None:
         run.clear_away()
     _restore(training, display)
     _introduce(training, display)
-    training.try_largest_batches()
-    stop = StopRequest()
     step = training.learner.step
+    if step == 0:  # later on, it has been tried
+        training.try_largest_batches()
+    stop = StopRequest()
     events = EventFiles(run.folder / "tensorboard", after_step=step, silent=not processes.is_main)
     with events, display.bar(config.train.steps, step):
         try:
-            with stop.listening():
+            with stop.listening(), training.advice_on_memory():
                 training.go(display, stop, events)
             training.finish(display)
         except OSError as error:

@@ -34,12 +34,11 @@ def advice_on_memory(advice: str) -> Iterator[None]:
     """Running out of memory as a sentence with advice."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise ValueError(f"the largest batch does not fit into memory; {advice}") from error
-    except RuntimeError as error:
-        if "allocate memory" not in str(error):  # as the CPU's allocator says it
+    except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is one of the former
+        by_the_cpu = "allocate memory" in str(error)
+        if not (by_the_cpu or isinstance(error, torch.OutOfMemoryError | MemoryError)):
             raise
-        raise ValueError(f"the largest batch does not fit into memory; {advice}") from error
+        raise ValueError(f"a batch does not fit into memory; {advice}") from error
 
 
 def synchronize(device: torch.device) -> None:

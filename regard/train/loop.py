@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from types import FrameType
 from typing import Any
@@ -132,16 +132,19 @@ class Training:
 
     def try_largest_batches(self) -> None:
         """So that too little memory is found out now."""
-        train = self.config.train
-        with advice_on_memory(
-            f"try --batch-tokens {train.batch_tokens // 2}, or --set train.accumulation={2 * train.accumulation}, which "
-            "cuts an update into smaller batches and learns the same"
-        ):
+        with self.advice_on_memory():
             (following, *_), _ = self.stream.following(self.place, 1)
             for place in self.stream.largest(following.epoch):
                 self.learner.loss(self.stream.batch(place)).total.backward()
             synchronize(self.device)
         self.learner.model.zero_grad(set_to_none=True)
+
+    def advice_on_memory(self) -> AbstractContextManager[None]:
+        train = self.config.train
+        return advice_on_memory(
+            f"try --batch-tokens {train.batch_tokens // 2}, or --set train.accumulation={2 * train.accumulation}, which "
+            "cuts an update into smaller batches and learns the same"
+        )
 
     def steps_within(self, minutes: float) -> tuple[int, int]:
         """How many updates that time has room for, and how often to validate on the way, which shall take no more than a

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.config import TrainConfig
 from regard.data.batch import Batch, collate
+from regard.train.device import advice_on_memory
 from regard.train.distributed import Processes
 from regard.train.learner import Learner
 from regard.train.metrics import Totals, line_of
@@ -178,3 +179,10 @@ def test_seeds_reproduce_and_differ() -> None:
 
     assert torch.equal(after(1), after(1))
     assert not torch.equal(after(1), after(2))
+
+
+def test_too_little_memory_is_a_sentence_with_advice() -> None:
+    with pytest.raises(ValueError, match="a batch does not fit into memory; try less"), advice_on_memory("try less"):
+        torch.empty(2**58)
+    with pytest.raises(RuntimeError, match="must match"), advice_on_memory("try less"):
+        torch.ones(2) + torch.ones(3)
