@@ -1,10 +1,10 @@
-"""How much time and memory `regard prepare` takes for millions of pairs.
+"""How much time and memory `regard prepare` takes for millions of pairs, and how soon a run on them continues.
 
     python scripts/large_corpus.py SRC TGT --pairs 2000000
 
 SRC and TGT are aligned texts (plain, .gz or .xz), repeated and perturbed (words swapped, copies numbered) until there are
 enough pairs. Prints the wall-clock time, the largest resident memory of the command and its workers taken together, and
-how long the prepared folder takes to open.
+how long the prepared folder takes to open, and a run on it to continue.
 """
 
 import argparse
