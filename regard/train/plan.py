@@ -98,7 +98,7 @@ def largest_batch_tokens(model: ModelConfig, config: TrainConfig, lengths: PairL
     longest = int(max(lengths.src.max(), lengths.tgt.max()))
     total = int(max(lengths.src.sum(), lengths.tgt.sum()))
     trial = replace(config, precision="bfloat16" if config.precision == "auto" else config.precision, compile="off", steps=1)
-    learner = Learner(model, replace(trial, accumulation=1), device, Processes())
+    learner = Learner(model, replace(trial, accumulation=1, warmup=max(1, config.warmup)), device, Processes())
     fits, tokens = 0, min(max(1024, longest), total)
     while tokens <= total:
         rows = torch.full((tokens // longest, longest), PAD_ID + 1)

@@ -1,0 +1,103 @@
+"""What a run settles when it begins."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regard.config import TrainConfig
+from regard.data.batch import Batch
+from regard.data.batching import PairLengths, padding_share
+from regard.train import plan
+from regard.train.plan import accumulation_for, batch_tokens, largest_batch_tokens, settled, with_intervals
+from regard.train.tensorboard import EventFiles
+from tests.conftest import tiny_config
+from tests.unit.test_stream import make_stream
+
+
+def test_everything_left_open_is_settled_once() -> None:
+    stream = make_stream(num_pairs=2000)
+    config = settled(TrainConfig(batch_tokens=2000, warmup=0, device="cpu"), stream, num_processes=1)
+    assert config.precision == "float32" and config.compile == "off" and config.threads == torch.get_num_threads()
+    assert config.steps == 2000 and config.warmup == 400, "30 epochs would be fewer"
+    assert min(config.log_every, config.valid_every, config.save_every, config.accumulation) > 0
+    assert settled(config, stream, num_processes=1) == config
+    timed = settled(TrainConfig(batch_tokens=2000, minutes=1.0, device="cpu"), stream, num_processes=1)
+    assert timed.steps == 0, "which needs a model to measure with"
+    assert with_intervals(replace(timed, steps=50, warmup=0)).warmup == 10
+
+
+def test_an_update_is_cut_until_it_pads_little() -> None:
+    """Into no more batches than that takes, and into one for each process at least."""
+    stream = make_stream(num_pairs=4000)
+    accumulation = accumulation_for(stream, tokens=20_000, num_processes=1)
+
+    def share(parts: int) -> float:
+        cut = replace(stream, batch_tokens=20_000 // parts)
+        return padding_share(cut.lengths(), cut.epoch(0))
+
+    assert accumulation > 1 and share(accumulation // 2) > 0.05
+    assert share(accumulation) <= 0.05 or 20_000 // (2 * accumulation) < plan.SMALLEST_BATCH
+    assert accumulation_for(stream, tokens=600, num_processes=3) >= 3
+    config = TrainConfig(batch_tokens=20_000, accumulation=accumulation)
+    assert batch_tokens(config) == 20_000 // accumulation
+
+
+class _SmallCard:
+    """A learner on a GPU that holds 5,000 tokens a side."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def update(self, batches: list[tuple[int, Batch]], _totals: object) -> None:
+        if batches[0][1].src.numel() > 5000:
+            raise torch.OutOfMemoryError
+
+
+def test_the_largest_batch_is_found_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "find_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(plan, "Learner", _SmallCard)
+    monkeypatch.setattr(plan, "Totals", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    lengths = PairLengths(np.full(10_000, 20), np.full(10_000, 10))
+    assert 0.9 * 5000 / 1.25 <= largest_batch_tokens(tiny_config(), TrainConfig(), lengths) <= 0.9 * 5000
+    few = PairLengths(np.full(20, 20), np.full(20, 10))
+    assert largest_batch_tokens(tiny_config(), TrainConfig(), few) == 0.9 * 400, "no more than there is"
+    long = PairLengths(np.full(3, 6000), np.full(3, 10))
+    with pytest.raises(ValueError, match="not even 6,000 tokens fit into the memory of cuda; try a smaller --preset"):
+        largest_batch_tokens(tiny_config(), TrainConfig(), long)
+
+
+def test_a_cpu_has_no_largest_batch() -> None:
+    with pytest.raises(ValueError, match="looks for what fits a GPU; give a number for a CPU"):
+        largest_batch_tokens(tiny_config(), TrainConfig(device="cpu"), PairLengths(np.full(3, 6), np.full(3, 6)))
+
+
+def test_event_files_where_tensorboard_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written: list[object] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str, purge_step: int) -> None:
+            written.append((folder, purge_step))
+
+        def add_scalar(self, *scalar: object) -> None:
+            written.append(scalar)
+
+        def close(self) -> None:
+            written.append("closed")
+
+    module: Any = ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = SummaryWriter
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    with EventFiles(tmp_path, after_step=10) as events:
+        events.add({"step": 12, "loss": 3.5})
+    assert written == [(str(tmp_path), 11), ("loss", 3.5, 12), "closed"]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # as if it were not installed
+    with EventFiles(tmp_path, after_step=10) as events:
+        events.add({"step": 12, "loss": 3.5})
+    assert len(written) == 3
