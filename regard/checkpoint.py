@@ -250,9 +250,17 @@ class Run:
             raise DamagedError(f"none of the checkpoints {', '.join(map(str, steps))} in {self.checkpoints} is intact")
         return {name: (total / len(intact)).to(dtypes[name]) for name, total in sums.items()}, tuple(intact)
 
+    def forget_if_empty(self) -> None:
+        """A run that did not come about leaves no folder."""
+        if [path.name for path in self.folder.iterdir()] == [".lock"]:
+            (self.folder / ".lock").unlink()
+            self.folder.rmdir()
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """One process trains in a folder at a time; the system forgets the lock when its holder dies, however it dies."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"{self.folder} is a file; a run needs a folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.folder / ".lock", os.O_RDONLY | os.O_CREAT)
         try:

@@ -92,7 +92,9 @@ def train(
     preset: Annotated[str | None, typer.Option(help="tiny, small (default), base or big")] = None,
     model: Annotated[str | None, typer.Option(help="the kind of model: transformer")] = None,
     from_run: Annotated[Path | None, typer.Option("--from", help="a run whose weights and subwords to begin with")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="updates; default: about 30 epochs")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="updates, by which the learning rate is planned; default: about 30 epochs")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(min=0.01, help="as many updates as that time has room for")] = None,
     batch_tokens: Annotated[
         str | None, typer.Option(help="of an update, on its larger side; auto: what fits the GPU")
@@ -152,8 +154,11 @@ def average(
 
     if last is not None and step:
         raise ValueError("--last and --step say different things; give one of them")
-    weights, validation = averaged(run, last=last, steps=step or [], device=device)
-    print(f"what translates is now the average of the steps {', '.join(map(str, weights.steps))}: {validation.described}")
+    before, weights, validation = averaged(run, last=last, steps=step or [], device=device)
+    steps = ", ".join(map(str, weights.steps))
+    print(f"what translates is now the average of the steps {steps}: {validation.described}")
+    if before is not None:
+        print(f"before, it was {before.described}")
 
 
 @bench.command("model")

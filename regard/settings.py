@@ -18,6 +18,8 @@ KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 
 
 def read_toml(path: Path) -> Table:
+    if not path.exists():
+        raise ValueError(f"there is no file {path}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

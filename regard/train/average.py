@@ -12,9 +12,11 @@ from regard.train.device import find_device
 from regard.train.validation import Validation, ValidationText
 
 
-def average(folder: Path, *, last: int | None, steps: Sequence[int], device: str) -> tuple[Weights, Validation]:
-    """The mean of the last checkpoints, or of those of certain steps, becomes what the run translates with. Also how it
-    validates."""
+def average(
+    folder: Path, *, last: int | None, steps: Sequence[int], device: str
+) -> tuple[Weights | None, Weights, Validation]:
+    """The mean of the last checkpoints, or of those of certain steps, becomes what the run translates with. Gives what did
+    before, what does now, and how that validates."""
     run = Run(folder)
     run.read_config()  # or it is no run, and gets no lock
     with run.lock():
@@ -43,4 +45,4 @@ def average(folder: Path, *, last: int | None, steps: Sequence[int], device: str
         weights = Weights("average", chosen, saved[-1], final=before is not None and before.final)
         run.publish({"model.safetensors": weights_bytes(tensors)})
         run.write_config(config, weights, regard.__version__)
-    return weights, validation
+    return before, weights, validation

@@ -48,6 +48,7 @@ def run(given: Table, folder: Path) -> None:
                 _make_ready(the_run, given, processes)
             except BaseException:
                 processes.from_main(NOT_READY)
+                the_run.forget_if_empty()
                 raise
         if processes.from_main(READY) == NOT_READY:  # the others wait here, and the main process has said why
             raise SystemExit(2)
@@ -75,7 +76,12 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
     """Prepares the text and settles the configuration; the run exists once its config.json does."""
     source = _source(given)
     if source is not None:
-        given = merged({"preset": source.read_config().preset}, given)
+        preset = source.read_config().preset
+        if given.get("preset", preset) != preset:
+            raise ValueError(
+                f"the weights of {source.folder} are of preset {preset}, not {given['preset']}; leave --preset out"
+            )
+        given = given | {"preset": preset}
     data, model, train = _read_settings(given)
     if train.deterministic:
         be_deterministic()
@@ -144,6 +150,9 @@ def _read_settings(given: Table) -> tuple[DataConfig | None, Table, TrainConfig]
         if not (Path(given["prepared"]) / "data.json").exists():
             raise ValueError(f"{given['prepared']} is no folder that `regard prepare` made: it has no data.json")
         return None, model, train
+    if given.get("train", {}).get("steps") and train.minutes:
+        raise ValueError("both --steps and --minutes were given; give one of them")
+    read_table(DataConfig, merged({"train": [], "valid": {"src": ""}}, given.get("data", {})), "data")
     if not given.get("data", {}).get("train"):
         raise ValueError("there is nothing to learn from; give --src and --tgt, or --data with a prepared folder")
     if not given["data"].get("valid"):
@@ -280,6 +289,7 @@ def _restore(training: Training, display: Display) -> None:
         return
     if training.config.start_from:
         training.learner.restore(load_weights(Run(Path(training.config.start_from)).model_path), {}, 0)
+        display.say(f"beginning with the weights and subwords of {training.config.start_from}")
     training.save()
 
 

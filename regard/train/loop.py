@@ -239,7 +239,6 @@ class Training:
             events.add(line | {"tokens_per_second": timing["tokens_per_second"]})
         display.line(
             self.learner.step,
-            loss=line["loss"],
             nll=line["nll"],
             learning_rate=line["learning_rate"],
             tokens_per_second=timing["tokens_per_second"],
@@ -333,6 +332,7 @@ class Training:
         if not self.processes.is_main:
             return
         display.doing("validating the average")
+        display.say("validating the average of the last checkpoints")
         tensors, steps = self.run.averaged_weights(self._steps_to_average())
         self.learner.model.load_state_dict(tensors)
         average = self.valid.validate(self.learner.model)
@@ -347,3 +347,4 @@ class Training:
         self._publish_weights(tensors, weights)
         write_page(self.run, self.config)
         display.say(f"what translates is {weights.described}: {score.described}")
+        display.say(f"it is in {self.run.model_path}; the curves are in {self.run.folder / 'training.html'}")

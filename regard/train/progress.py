@@ -52,15 +52,15 @@ class Display:
         """Something that is no update and takes a while."""
         self._progress.update(self._task, description=what)
 
-    def line(self, step: int, *, loss: float, nll: float, learning_rate: float, tokens_per_second: float) -> None:
+    def line(self, step: int, *, nll: float, learning_rate: float, tokens_per_second: float) -> None:
         """A line of metrics: into the bar, or printed where there is none."""
-        self._last_loss = f" loss {loss:.2f} ppl {perplexity(nll):,.1f}"
+        self._last_loss = f" loss {nll:.2f} ppl {perplexity(nll):,.1f}"
         self._last_speed = f" {tokens_per_second:,.0f} tok/s {memory_text()}"
         if not self._progress.disable:
             self.step(step)
         else:
             self.say(
-                f"step {step:,}/{self._steps:,}  loss {loss:.3f}  perplexity {perplexity(nll):,.2f}  "
+                f"step {step:,}/{self._steps:,}  loss {nll:.3f}  perplexity {perplexity(nll):,.2f}  "
                 f"lr {learning_rate:.2e}  {tokens_per_second:,.0f} tokens/s  {self._time_left(step)} left  {memory_text()}"
             )
 
