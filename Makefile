@@ -50,7 +50,7 @@ format: install
 	$(BIN)/ruff format .
 
 demo:
-	@echo "not yet: the demo comes with training and translation; see CHANGELOG.md"
+	@echo "not yet: the demo comes with translation; see CHANGELOG.md"
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -283,7 +283,7 @@ def sha256(path: Path) -> str:
 
 
 def weights_bytes(weights: dict[str, Tensor]) -> bytes:
-    return save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, {"format": "pt"})
+    return save(on_cpu(weights), {"format": "pt"})
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from regard.bench.peers import Step, adam, marian_step, torch_transformer_step
 from regard.config import ModelConfig
 from regard.model.layers import linear
 from regard.model.transformer import Transformer
+from regard.train.device import find_device, synchronize
 from regard.train.loss import smoothed_cross_entropy
 
 SMOOTHING = 0.1
@@ -52,7 +53,7 @@ class Speed:
 
 def run(settings: BenchSettings, *, json_path: Path | None) -> None:
     config = ModelConfig.preset(settings.preset, vocab_size=settings.vocab)
-    device = _device(settings.device)
+    device = find_device(settings.device)
     if json_path is not None and not json_path.parent.is_dir():
         raise ValueError(f"there is no folder {json_path.parent} to write {json_path.name} into")
     contestants = _contestants(settings, config, device)
@@ -131,19 +132,12 @@ def interleaved(settings: BenchSettings, contestants: dict[str, Step], device: t
 
 
 def _seconds(work: Callable[[], object], device: torch.device, times: int = 1) -> float:
-    _synchronize(device)
+    synchronize(device)
     start = time.perf_counter()
     for _ in range(times):
         work()
-    _synchronize(device)
+    synchronize(device)
     return time.perf_counter() - start
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    elif device.type == "mps":
-        torch.mps.synchronize()
 
 
 def matmul_ceiling(device: torch.device, dtype: torch.dtype) -> float:
@@ -174,15 +168,6 @@ def machine(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"the device {name!r} is not to be had here; try --device cpu") from error
-    return device
 
 
 def print_table(settings: BenchSettings, speeds: list[Speed], ceiling: float, tokens_at_ceiling: float) -> None:

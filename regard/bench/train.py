@@ -20,6 +20,7 @@ from regard.bench.model import SMOOTHING, Speed, machine
 from regard.bench.peers import Marian, TorchTransformer, adam
 from regard.config import TRAIN_PRESETS, ModelConfig, TrainConfig, model_preset
 from regard.data.batching import padding_share
+from regard.data.report import read_report
 from regard.data.store import PairStore
 from regard.data.stream import Place
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
@@ -50,8 +51,7 @@ class Contestant:
 
 
 def run(settings: TrainBenchSettings, data: Path, *, json_path: Path | None) -> None:
-    if not (data / "data.json").exists():
-        raise ValueError(f"{data} is no folder that `regard prepare` made: it has no data.json")
+    read_report(data)  # or it is no prepared folder
     if json_path is not None and not json_path.parent.is_dir():
         raise ValueError(f"there is no folder {json_path.parent} to write {json_path.name} into")
     device = find_device(settings.device)

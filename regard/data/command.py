@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from regard.config import CorpusConfig, DataConfig
 from regard.data.batching import PairLengths, epoch_batches, epoch_pairs, padding_share
 from regard.data.prepare import prepare
-from regard.data.report import DataReport, print_report
+from regard.data.report import DataReport, pair_weights, print_report
 from regard.data.store import PairStore
 from regard.text.corpus import TWO_SIDED, Pair, content_suffix
 from regard.text.tokenizer import Tokenizer
@@ -49,8 +48,7 @@ def print_padding(folder: Path, report: DataReport, console: Console) -> None:
     """What training would fill its batches up with, in a first epoch."""
     store = PairStore.open(folder, "train")
     lengths = PairLengths.of(store.src.lengths, store.tgt.lengths)
-    weights = np.repeat([corpus["weight"] for corpus in report.corpora], [corpus["pairs"] for corpus in report.corpora])
-    pairs = epoch_pairs(weights, seed=1, epoch=0)
+    pairs = epoch_pairs(pair_weights(report.corpora), seed=1, epoch=0)
     for budget in (2048, 4096, 25600):
         batches = epoch_batches(lengths, pairs, batch_tokens=budget, seed=1, epoch=0)
         share = padding_share(lengths, batches)

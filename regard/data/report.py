@@ -1,9 +1,13 @@
 """What a corpus is like: what was kept and dropped and why, lengths, unknown characters, leakage. Plain data."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -101,6 +105,20 @@ class DataReport:
             for side, report in (("src", split.src), ("tgt", split.tgt)):
                 data["splits"][name][side]["tokens_per_word"] = round(report.tokens_per_word, 4)
         return data
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The report of a prepared folder, which is what makes it one."""
+    path = folder / "data.json"
+    if not path.exists():
+        raise ValueError(f"{folder} is no folder that `regard prepare` made: it has no data.json")
+    report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return report
+
+
+def pair_weights(corpora: Sequence[dict[str, Any]]) -> npt.NDArray[np.float64]:
+    """How often each pair of the training split is seen in an epoch."""
+    return np.repeat([float(corpus["weight"]) for corpus in corpora], [corpus["pairs"] for corpus in corpora])
 
 
 def print_report(report: DataReport, console: Console) -> None:

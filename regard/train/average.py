@@ -5,7 +5,6 @@ from pathlib import Path
 
 import regard
 from regard.checkpoint import Run, Weights, weights_bytes
-from regard.data.store import PairStore
 from regard.model.transformer import Transformer
 from regard.text.tokenizer import Tokenizer
 from regard.train.device import find_device
@@ -33,15 +32,8 @@ def average(
             raise ValueError(f"of the checkpoints {chosen} of {folder}, only {intact} are intact; choose among those")
         model = Transformer(config.model).to(find_device(device))
         model.load_state_dict(tensors)
-        folder_of_data = run.data_folder(config)
-        valid = ValidationText(
-            store=PairStore.open(folder_of_data, "valid"),
-            tokenizer=Tokenizer.load(run.folder),
-            tgt_lang=config.data.tgt_lang,
-            batch_tokens=4096,
-            num_translated=config.train.bleu_sentences,
-        )
-        validation = valid.validate(model)
+        tokenizer = Tokenizer.load(run.folder)
+        validation = ValidationText.of(config, run.data_folder(config), tokenizer, batch_tokens=4096).validate(model)
         weights = Weights("average", chosen, saved[-1], final=before is not None and before.final)
         run.publish({"model.safetensors": weights_bytes(tensors)})
         run.write_config(config, weights, regard.__version__)

@@ -15,6 +15,7 @@ from regard.checkpoint import Checkpoint, DamagedError, Run, load_weights
 from regard.config import AUTO, TRAIN_PRESETS, DataConfig, ModelConfig, RunConfig, TrainConfig, model_preset
 from regard.data.batching import padding_share
 from regard.data.command import prepare_with_progress
+from regard.data.report import read_report
 from regard.settings import Table, flattened, merged, read_table, to_table
 from regard.text.tokenizer import PAD_ID, Tokenizer
 from regard.train.device import be_deterministic, find_device
@@ -99,8 +100,7 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
         raise ValueError(
             f"{prepared} was prepared with other subwords than {given['start_from']} has; give its text instead"
         )
-    report = json.loads((prepared / "data.json").read_text(encoding="utf-8"))
-    data = read_table(DataConfig, report["config"], "data")
+    data = read_table(DataConfig, read_report(prepared)["config"], "data")
     if source is not None:
         config = source.read_config().model
         model_config = read_table(ModelConfig, merged(to_table(config), given.get("model", {})), "model")
@@ -144,14 +144,13 @@ def _read_settings(given: Table) -> tuple[DataConfig | None, Table, TrainConfig]
     train_preset = {} if given.get("paper") else TRAIN_PRESETS[preset]
     train = read_table(TrainConfig, merged(train_preset, given.get("train", {})), "train")
     find_device(train.device)
+    if given.get("train", {}).get("steps") and train.minutes:
+        raise ValueError("both --steps and --minutes were given; give one of them")
     if given.get("prepared"):
         if given.get("data"):
             raise ValueError("both prepared data and text to prepare were given; give one of them")
-        if not (Path(given["prepared"]) / "data.json").exists():
-            raise ValueError(f"{given['prepared']} is no folder that `regard prepare` made: it has no data.json")
+        read_report(Path(given["prepared"]))  # or it is none
         return None, model, train
-    if given.get("train", {}).get("steps") and train.minutes:
-        raise ValueError("both --steps and --minutes were given; give one of them")
     read_table(DataConfig, merged({"train": [], "valid": {"src": ""}}, given.get("data", {})), "data")
     if not given.get("data", {}).get("train"):
         raise ValueError("there is nothing to learn from; give --src and --tgt, or --data with a prepared folder")

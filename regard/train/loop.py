@@ -20,7 +20,6 @@ from torch import Tensor
 import regard
 from regard.checkpoint import Checkpoint, Run, Weights, weights_bytes
 from regard.config import RunConfig
-from regard.data.store import PairStore
 from regard.data.stream import Place
 from regard.text.tokenizer import Tokenizer
 from regard.train.device import advice_on_memory, synchronize
@@ -82,13 +81,7 @@ class Training:
         if not tokenizer.is_in(folder):
             raise ValueError(f"{folder} is not the text this run was begun with: its subwords are others")
         self.stream = open_stream(folder, config.train, tokenizer)
-        self.valid = ValidationText(
-            store=PairStore.open(folder, "valid"),
-            tokenizer=tokenizer,
-            tgt_lang=config.data.tgt_lang,
-            batch_tokens=max(2048, self.stream.batch_tokens),
-            num_translated=config.train.bleu_sentences,
-        )
+        self.valid = ValidationText.of(config, folder, tokenizer, batch_tokens=max(2048, self.stream.batch_tokens))
         self.learner = Learner(config.model, config.train, device, processes)
         self.totals = Totals(device)
         self.place = Place(0, 0)
@@ -100,9 +93,11 @@ class Training:
     def _require_positions(self) -> None:
         """Learned positions end; to find that out when validating would be late."""
         model = self.config.model
+        if model.positions != "learned":
+            return
         for name, store in (("training", self.stream.store), ("validation", self.valid.store)):
             longest = int(max(store.src.lengths.max(), store.tgt.lengths.max())) + 1
-            if model.positions == "learned" and longest > model.max_positions:
+            if longest > model.max_positions:
                 raise ValueError(
                     f"the longest {name} text has {longest} tokens, but there are {model.max_positions} learned positions; "
                     "set model.max_positions, or data.cleaning.max_tokens"

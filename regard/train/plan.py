@@ -1,15 +1,14 @@
 """What a run settles when it begins: everything that was left to be chosen, once, so that it never changes again."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from regard.config import AUTO, ModelConfig, TrainConfig
 from regard.data.batch import Batch
 from regard.data.batching import PairLengths, epoch_batches, epoch_pairs, padding_share
+from regard.data.report import pair_weights, read_report
 from regard.data.store import PairStore
 from regard.data.stream import BatchStream
 from regard.text.tokenizer import PAD_ID, Tokenizer
@@ -26,11 +25,10 @@ COMPILE_PAYS = 10_000  # updates of a GPU; compiling takes two minutes and saves
 
 def open_stream(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> BatchStream:
     """The training text of a prepared folder."""
-    corpora = json.loads((folder / "data.json").read_text(encoding="utf-8"))["corpora"]
     return BatchStream(
         store=PairStore.open(folder, "train"),
         tokenizer=tokenizer,
-        weights=np.repeat([float(corpus["weight"]) for corpus in corpora], [corpus["pairs"] for corpus in corpora]),
+        weights=pair_weights(read_report(folder)["corpora"]),
         batch_tokens=batch_tokens(config),
         seed=config.seed,
         bpe_dropout=config.bpe_dropout,

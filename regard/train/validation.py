@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from regard.config import RunConfig
 from regard.data.batch import Batch, collate
 from regard.data.batching import PairLengths, epoch_batches
 from regard.data.store import PairStore
@@ -52,6 +54,17 @@ class ValidationText:
     tgt_lang: str
     batch_tokens: int
     num_translated: int  # of the first pairs
+
+    @classmethod
+    def of(cls, config: RunConfig, folder: Path, tokenizer: Tokenizer, *, batch_tokens: int) -> "ValidationText":
+        """A run's, from its prepared folder."""
+        return cls(
+            store=PairStore.open(folder, "valid"),
+            tokenizer=tokenizer,
+            tgt_lang=config.data.tgt_lang,
+            batch_tokens=batch_tokens,
+            num_translated=config.train.bleu_sentences,
+        )
 
     def validate(self, model: Transformer) -> Validation:
         """Greedily: cheap enough to do often, and close enough to beam search to choose by."""
