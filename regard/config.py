@@ -51,6 +51,7 @@ class ModelConfig:
     max_positions: int = 1024  # learned positions only; sinusoids have no maximum
     # "all": source, target and output share one matrix (section 3.4); "target": target and output.
     shared_embeddings: SharedEmbeddings = "all"
+    output_bias: bool = False  # added to the logits; the paper has none, imported models do
     dropout: float = 0.1  # on the output of each sub-layer
     embedding_dropout: float = 0.1  # on embedding + position
     attention_dropout: float = 0.0  # on attention weights
@@ -229,6 +230,7 @@ class RunConfig:
     paper: bool = False  # the paper's training, whatever the preset would rather do
     prepared: str = ""  # a folder that `regard prepare` made, to be used instead of preparing
     start_from: str = ""  # another run, whose weights and tokenizer this one begins with
+    longest: int = 0  # subwords of the longest source it learns from, which a run finds out itself; 0: not known
     data: DataConfig
     model: ModelConfig
     train: TrainConfig

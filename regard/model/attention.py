@@ -128,7 +128,7 @@ class SelfAttention(MultiHeadAttention):
         past: LayerCache | None = None,
         recorder: Recorder | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """With a `past`, x is each row's next position, and keys and values are its past and itself."""
+        """With a `past`, x is the next position of each beam, and keys and values are all beams' past and themselves."""
         q, key_value = self.project(x)
         if past is not None:
             key_value = past.append(key_value)
@@ -149,16 +149,11 @@ class CrossAttention(MultiHeadAttention):
 
     def forward(
         self,
-        x: Float[Tensor, "N T D"],
+        x: Float[Tensor, "B T D"],
         memory: KeyValue,
         *,
         mask: Bool[Tensor, "B 1 1 S"],
         recorder: Recorder | None = None,
-    ) -> Float[Tensor, "N T D"]:
-        """In a step, the W rows of a sentence are W queries of its one memory; in a whole pass N is B already."""
-        num_rows, length, d_model = x.shape
-        num_beams = num_rows // max(1, len(mask))
-        assert num_rows == num_beams * len(mask), f"{num_rows} rows cannot share {len(mask)} sentences evenly"
-        assert num_beams == 1 or length == 1, f"{num_rows} targets for {len(mask)} sources"
-        queries = self.query(x).view(len(mask), num_beams * length, d_model)  # (B, W·T, D)
-        return self.attend(split_heads(queries, self.num_heads), memory, mask=mask, recorder=recorder).view_as(x)
+    ) -> Float[Tensor, "B T D"]:
+        q = split_heads(self.query(x), self.num_heads)
+        return self.attend(q, memory, mask=mask, recorder=recorder)

@@ -55,8 +55,33 @@ HAS_ONE_DNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn,
 ONE_DNN_PAYS = 2**22  # multiplications in a product; below, the detour costs more than it gains
 
 
-def linear(x: Float[Tensor, "*rows I"], weight: Float[Tensor, "O I"], bias: Tensor | None) -> Float[Tensor, "*rows O"]:
+class PackedWeight:
+    """A matrix once more, in the order in which oneDNN reads it: a step of decoding multiplies few rows by large matrices,
+    and would spend most of its time on bringing them into that order."""
+
+    def __init__(self, weight: Float[Tensor, "O I"]) -> None:
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_FOR)
+        self.made_from = (weight.data_ptr(), weight._version)
+
+    def serves(self, x: Tensor, weight: Float[Tensor, "O I"]) -> bool:
+        """Not while gradients are wanted, and not after the matrix has changed."""
+        is_current = (weight.data_ptr(), weight._version) == self.made_from
+        return is_current and x.dtype == torch.float32 and not torch.is_grad_enabled() and takes_cpu_road(x)
+
+    @staticmethod
+    def is_possible(weight: Tensor) -> bool:
+        return HAS_ONE_DNN and weight.device.type == "cpu" and weight.dtype == torch.float32
+
+
+PACKED_FOR = 32  # rows; the order that is best for so many is good for any number
+
+
+def linear(
+    x: Float[Tensor, "*rows I"], weight: Float[Tensor, "O I"], bias: Tensor | None, packed: PackedWeight | None = None
+) -> Float[Tensor, "*rows O"]:
     """xWᵀ + b."""
+    if packed is not None and packed.serves(x, weight):
+        return _one_dnn_product(x, packed.weight, bias)
     is_large = x.numel() * len(weight) >= ONE_DNN_PAYS
     if HAS_ONE_DNN and is_large and takes_cpu_road(x) and x.dtype == weight.dtype == torch.float32:
         product: Tensor = _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
@@ -65,8 +90,10 @@ def linear(x: Float[Tensor, "*rows I"], weight: Float[Tensor, "O I"], bias: Tens
 
 
 class Linear(nn.Linear):
+    packed: PackedWeight | None = None
+
     def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
-        return linear(x, self.weight, self.bias)
+        return linear(x, self.weight, self.bias, self.packed)
 
 
 def kept(x: Float[Tensor, "*shape"], p: float) -> Bool[Tensor, "*shape"]:

@@ -12,8 +12,10 @@ from regard.model.attention import CrossAttention, SelfAttention
 from regard.model.cache import DecoderCache, KeyValue, LayerCache
 from regard.model.embedding import Embedding, LearnedPositions, SinusoidalPositions
 from regard.model.initialisation import initialise
-from regard.model.layers import Dropout, FeedForward, Residual, linear
+from regard.model.layers import Dropout, FeedForward, Linear, PackedWeight, Residual, linear
 from regard.model.trace import Intervention, Recorder, Stack, Trace
+
+MOST_PADDING = 32  # tokens
 
 
 class EncoderLayer(nn.Module):
@@ -50,15 +52,15 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "N T D"],
+        x: Float[Tensor, "B T D"],
         memory: KeyValue,
         *,
         memory_mask: Bool[Tensor, "B 1 1 S"],
-        mask: Bool[Tensor, "N 1 1 C"] | None = None,
+        mask: Bool[Tensor, "B 1 #T C"] | None = None,
         causal: bool = False,
         past: LayerCache | None = None,
         recorder: Recorder | None = None,
-    ) -> Float[Tensor, "N T D"]:
+    ) -> Float[Tensor, "B T D"]:
         x = self.self_attention_residual(
             x,
             lambda y: self.self_attention(y, mask=mask, causal=causal, past=past, recorder=recorder),
@@ -87,6 +89,7 @@ class Transformer(nn.Module):
             self.embeddings["tgt"] = Embedding(config.tgt_vocab_size, config.d_model)
         if config.shared_embeddings == "none":
             self.embeddings["output"] = Embedding(config.tgt_vocab_size, config.d_model)
+        self.output_bias = nn.Parameter(torch.empty(config.tgt_vocab_size)) if config.output_bias else None
         self.src_positions = _positions(config)
         self.tgt_positions = self.src_positions if config.positions == "sinusoidal" else _positions(config)
         self.embedding_dropout = Dropout(config.embedding_dropout)
@@ -100,7 +103,16 @@ class Transformer(nn.Module):
         # Pre-norm leaves the residual stream un-normalised, so each stack ends with a LayerNorm of its own.
         self.encoder_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+        self.packed_output: PackedWeight | None = None
         initialise(self, config)
+
+    def pack(self) -> None:
+        """Keeps the matrices a second time, in the order that makes decoding on a CPU fast; elsewhere it does nothing."""
+        if PackedWeight.is_possible(self.output_weight):
+            self.packed_output = PackedWeight(self.output_weight)
+            for module in self.modules():
+                if isinstance(module, Linear):
+                    module.packed = PackedWeight(module.weight)
 
     @property
     def src_embedding(self) -> Embedding:
@@ -159,24 +171,31 @@ class Transformer(nn.Module):
 
     def project(self, states: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Section 3.4: the pre-softmax linear map, which shares the target embedding's matrix unless told otherwise."""
-        return linear(states, self.output_weight, None)
+        return linear(states, self.output_weight, self.output_bias, self.packed_output)
 
     @torch.no_grad()
     def start(
         self,
         src: Int[Tensor, "B S"],
         *,
-        capacity: int,
         width: int = 1,
         intervention: Intervention | None = None,
     ) -> DecoderCache:
-        """Encodes the sentences, once, and makes room for `width` beams of up to `capacity` target positions each."""
+        """Encodes the sentences, once, for `width` beams each."""
         self._require_eval("decoding")
-        if isinstance(self.tgt_positions, LearnedPositions):
-            self.tgt_positions.require(capacity)
-        memory = self.encode(src, self._recorder(intervention))
-        projected = [layer.cross_attention.project_memory(memory) for layer in self.decoder]
-        return DecoderCache.empty(projected, self.padding_mask(src), width=width, capacity=capacity)
+        groups = [list(range(len(src)))]
+        if src.device.type == "cpu":  # where arithmetic is dear and calls are cheap: little of it for padding
+            groups = similar_lengths((src != self.config.pad_id).sum(1).tolist())
+        memory = [self._project_source(src[rows], self._recorder(intervention)) for rows in groups]
+        return DecoderCache.empty(memory, groups, self.padding_mask(src), width=width)
+
+    def _project_source(self, src: Int[Tensor, "B S"], recorder: Recorder | None) -> KeyValue:
+        """Keys and values of every decoder layer's cross-attention, without the padding that all of these have."""
+        if src.device.type == "cpu":
+            src = src[:, : max(1, int((src != self.config.pad_id).sum(1).max()))]
+        memory = self.encode(src, recorder)
+        layers = [layer.cross_attention.project_memory(memory) for layer in self.decoder]
+        return KeyValue(torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers]))
 
     @torch.no_grad()
     def step(
@@ -185,10 +204,11 @@ class Transformer(nn.Module):
         """Feeds each row its next token and gives the log-probabilities of the one after. The cache grows by one."""
         self._require_eval("decoding")
         assert len(ids) == cache.num_rows, f"{len(ids)} tokens for {cache.num_rows} rows"
-        assert cache.extent < cache.capacity, f"the cache has room for {cache.capacity} positions and all are taken"
         recorder = self._recorder(intervention)
-        x = self._embed(ids[:, None], cache.lengths[:, None], cache.extent + 1, "decoder", recorder)  # (N, 1, D)
-        mask = cache.mask()
+        # A sentence's W beams stand where a pass has T positions: all at one position, each with a past of its own.
+        beams = ids.view(cache.num_sentences, cache.width)
+        x = self._embed(beams, cache.lengths[:, None], cache.longest + 1, "decoder", recorder)  # (B, W, D)
+        mask = cache.open_slots()
         for index, layer in enumerate(self.decoder):
             x = layer(
                 x,
@@ -199,7 +219,7 @@ class Transformer(nn.Module):
                 recorder=recorder,
             )
         cache.advance()
-        logits = self.project(self.decoder_norm(x[:, 0]))
+        logits = self.project(self.decoder_norm(x).flatten(0, 1))
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
     @torch.no_grad()
@@ -224,7 +244,7 @@ class Transformer(nn.Module):
     def _embed(
         self,
         ids: Int[Tensor, "B T"],
-        positions: Int[Tensor, "#B T"],
+        positions: Int[Tensor, "#B #T"],
         extent: int,
         stack: Stack,
         recorder: Recorder | None,
@@ -256,6 +276,19 @@ class Transformer(nn.Module):
     def _require_eval(self, what: str) -> None:
         if self.training:
             raise ValueError(f"{what} needs a model without dropout; call model.eval() first")
+
+
+def similar_lengths(lengths: Sequence[int]) -> list[list[int]]:
+    """Rows in groups, the longest first, each with little padding: a group costs about as much as so many tokens."""
+    groups: list[list[int]] = []
+    padding = longest = 0
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        padding += longest - lengths[row]
+        if not groups or padding > MOST_PADDING:
+            groups.append([])
+            padding, longest = 0, lengths[row]
+        groups[-1].append(row)
+    return groups
 
 
 def _self_attention(config: ModelConfig, stack: Stack, layer: int) -> SelfAttention:

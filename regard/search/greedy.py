@@ -1,41 +1,45 @@
 """The most probable next token, again and again: what a beam of one does."""
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-
-@runtime_checkable
-class Cache(Protocol):
-    """What a model remembers of each sentence; all that search asks of it is to forget some."""
-
-    def select_sentences(self, sentences: Int[Tensor, " B"], /) -> None: ...
+from regard.search.hypothesis import C, Hypothesis, Step, forced_tokens, hypothesis, without
 
 
-C = TypeVar("C", bound=Cache)
-Step = Callable[[Tensor, C], Tensor]
-
-
-def greedy(step: Step[C], cache: C, max_lengths: Int[Tensor, " B"], *, bos_id: int, eos_id: int) -> list[list[int]]:
-    """The tokens of each sentence, without BOS and EOS; a sentence that does not end has its `max_lengths` tokens."""
-    device = max_lengths.device
-    outputs: list[list[int]] = [[] for _ in range(len(max_lengths))]
-    rows = torch.arange(len(max_lengths), device=device)  # which sentence each row of the cache is
-    last = torch.full_like(rows, bos_id)
+def greedy(
+    step: Step[C],
+    cache: C,
+    max_lengths: Sequence[int],
+    *,
+    bos_id: int,
+    eos_id: int,
+    prefixes: Sequence[Sequence[int]] = (),
+    alpha: float = 0.0,
+    device: torch.device | None = None,
+) -> list[Hypothesis]:
+    """One hypothesis a sentence; after `max_lengths` tokens it has to end."""
+    forced = forced_tokens(prefixes or [()] * len(max_lengths), max_lengths, eos_id=eos_id).to(device)
+    outputs: list[tuple[list[int], list[float]]] = [([], []) for _ in max_lengths]
+    rows = list(range(len(max_lengths)))  # which sentence each row of the cache is
+    last = torch.full((len(rows),), bos_id, device=device)
     length = 0
-    while len(rows):
+    while rows:
         log_probs: Float[Tensor, "N V"] = step(last, cache)
-        last = log_probs.argmax(-1)
+        chosen = forced[rows, length]
+        last = torch.where(chosen >= 0, chosen, log_probs.argmax(-1))
+        taken = log_probs.gather(1, last[:, None])[:, 0]
         length += 1
-        goes_on = (last != eos_id) & (length <= max_lengths[rows])
-        for sentence, token in zip(rows[goes_on].tolist(), last[goes_on].tolist(), strict=True):
-            outputs[sentence].append(token)
-        goes_on &= length < max_lengths[rows]
-        if not bool(goes_on.all()):  # finished sentences leave: the others need not wait for their arithmetic
-            staying = goes_on.nonzero()[:, 0]
-            cache.select_sentences(staying)
-            rows, last = rows[staying], last[staying]
-    return outputs
+        ended = []
+        for row, token, log_prob in zip(rows, last.tolist(), taken.tolist(), strict=True):
+            ended.append(token == eos_id)
+            outputs[row][1].append(log_prob)
+            if token != eos_id:
+                outputs[row][0].append(token)
+        if any(ended):  # finished sentences leave: the others need not wait for their arithmetic
+            order = without(ended)
+            cache.select_sentences(torch.tensor(order, dtype=torch.long, device=device))
+            rows, last = [rows[n] for n in order], last[order]
+    return [hypothesis(ids, log_probs, alpha) for ids, log_probs in outputs]

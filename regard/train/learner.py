@@ -42,7 +42,12 @@ class ModelWithLoss(nn.Module):
         if self.dtype == torch.bfloat16:
             states, output_weight = states.to(self.dtype), output_weight.to(self.dtype)
         return smoothed_cross_entropy(
-            states, output_weight, tgt_out, pad_id=self.model.config.pad_id, smoothing=self.smoothing
+            states,
+            output_weight,
+            tgt_out,
+            pad_id=self.model.config.pad_id,
+            smoothing=self.smoothing,
+            output_bias=self.model.output_bias,
         )
 
     def _arithmetic(self, device: torch.device) -> AbstractContextManager[object]:

@@ -32,11 +32,15 @@ def smoothed_cross_entropy(
     *,
     pad_id: int,
     smoothing: float,
+    output_bias: Float[Tensor, " V"] | None = None,
 ) -> Loss:
     """Cross-entropy with (1 - ε) · one-hot + ε/V as the target distribution; padding does not count.
 
     Not for the inside of `torch.compile`: its loop over chunks would be compiled anew for every number of rows.
     """
+    if output_bias is not None:  # xWᵀ + b is [x, 1] [W, b]ᵀ: rare enough (imported models) to cost a copy, and no code below
+        states = F.pad(states, (0, 1), value=1.0)
+        output_weight = torch.cat([output_weight, output_bias[:, None].to(output_weight.dtype)], dim=1)
     if not torch.is_grad_enabled():  # which the function below cannot see, and would work for nothing
         states, output_weight = states.detach(), output_weight.detach()
     rows, row_targets = states.flatten(0, 1), targets.flatten()

@@ -11,7 +11,7 @@ from regard.config import RunConfig
 from regard.data.batch import Batch, collate
 from regard.data.batching import PairLengths, epoch_batches
 from regard.data.store import PairStore
-from regard.evaluate import bleu
+from regard.evaluate.metrics import bleu
 from regard.model.transformer import Transformer
 from regard.search.greedy import greedy
 from regard.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
@@ -97,7 +97,14 @@ class ValidationText:
         for _, batch in self._batches(len(self.store)):
             src, tgt_in, tgt_out = (ids.to(device) for ids in (batch.src, batch.tgt_in, batch.tgt_out))
             states = model.decode(tgt_in, model.encode(src), model.padding_mask(src))
-            loss = smoothed_cross_entropy(states, model.output_weight, tgt_out, pad_id=model.config.pad_id, smoothing=0.0)
+            loss = smoothed_cross_entropy(
+                states,
+                model.output_weight,
+                tgt_out,
+                pad_id=model.config.pad_id,
+                smoothing=0.0,
+                output_bias=model.output_bias,
+            )
             nll += float(loss.nll)
             num_tokens += int(loss.num_tokens)
         return nll / num_tokens
@@ -107,16 +114,15 @@ class ValidationText:
         device = model.output_weight.device
         texts = [""] * self.num_references
         for rows, batch in self._batches(self.num_references):
-            src = batch.src.to(device)
-            lengths = 2 * (src != model.config.pad_id).sum(1) + 10  # enough, and untrained models never end by themselves
+            lengths = 2 * (batch.src != model.config.pad_id).sum(1) + 10  # untrained models never end by themselves
             if model.config.positions == "learned":
                 lengths = lengths.clamp(max=model.config.max_positions - 1)
             if at_reference_length:
-                lengths = (batch.tgt_out != model.config.pad_id).sum(1).to(device)
-            cache = model.start(src, capacity=int(lengths.max()) + 1)
-            outputs = greedy(model.step, cache, lengths, bos_id=BOS_ID, eos_id=EOS_ID)
+                lengths = (batch.tgt_out != model.config.pad_id).sum(1)
+            cache = model.start(batch.src.to(device))
+            outputs = greedy(model.step, cache, lengths.tolist(), bos_id=BOS_ID, eos_id=EOS_ID, device=device)
             for row, output in zip(rows, outputs, strict=True):
-                texts[row] = self.tokenizer.tgt.decode(output)
+                texts[row] = self.tokenizer.tgt.decode(output.ids)
         return texts
 
     def sample(self, num_pairs: int = 16) -> Batch:

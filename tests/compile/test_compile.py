@@ -62,7 +62,7 @@ with torch._dynamo.config.patch(recompile_limit=4):
 """
 
 STEPS = """
-cache, again = (model.start(src, capacity=5, width=2) for _ in range(2))
+cache, again = (model.start(src, width=2) for _ in range(2))
 step = torch.compile(model.step, fullgraph=True, dynamic=True, backend=BACKEND)
 for t in range(5):
     tokens = ids(6)

@@ -49,7 +49,7 @@ def test_a_task_on_digit_strings_is_learnt_almost_perfectly(task: Callable[[Row]
         rows = digit_strings(128, chance)
         learner.update([(0, collate(rows, [task(row) for row in rows]))], totals)
     rows = digit_strings(1000, chance)
-    cache = learner.model.eval().start(collate(rows, rows).src, capacity=12)
-    outputs = greedy(learner.model.step, cache, torch.full((1000,), 11), bos_id=BOS_ID, eos_id=EOS_ID)
-    exact = sum(output == task(row) for output, row in zip(outputs, rows, strict=True)) / 1000
+    cache = learner.model.eval().start(collate(rows, rows).src)
+    outputs = greedy(learner.model.step, cache, [11] * 1000, bos_id=BOS_ID, eos_id=EOS_ID)
+    exact = sum(list(output.ids) == task(row) for output, row in zip(outputs, rows, strict=True)) / 1000
     assert exact > 0.98, f"{exact:.1%} exact after {STEPS} steps, seed {seed}"

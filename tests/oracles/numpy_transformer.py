@@ -64,7 +64,8 @@ class NumpyTransformer:
         memory = self.encode(src)
         output = {"all": "src", "target": "tgt", "none": "output"}[self.config.shared_embeddings]
         matrix = self.parameters[f"embeddings.{output}.weight"]
-        return np.array([matrix @ state for state in self.decode(tgt_in, memory)])
+        bias = self.parameters.get("output_bias", 0.0)
+        return np.array([matrix @ state + bias for state in self.decode(tgt_in, memory)])
 
     def encode(self, src: list[int]) -> list[Array]:
         xs = self.embed(src, "src")

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.model.cache import DecoderCache
+from regard.model.cache import FIRST_ROOM, DecoderCache
 from regard.model.transformer import Transformer
 from tests.conftest import VOCAB_SIZE, make_model
 
@@ -39,7 +39,7 @@ def one_pass(model: Transformer, src: Tensor, tgt: Tensor) -> Tensor:
 def test_every_step_equals_one_pass(ids: Ids, norm: str, positions: str, dtype: torch.dtype, tolerance: float) -> None:
     model = make_model(dtype, norm=norm, positions=positions)
     src, tgt = ragged_source(model, ids), ids(3, 8)
-    cache = model.start(src, capacity=8)
+    cache = model.start(src)
     steps = torch.stack([model.step(tgt[:, t], cache) for t in range(8)], dim=1)
     torch.testing.assert_close(steps, one_pass(model, src, tgt), atol=tolerance, rtol=0)
     assert cache.lengths.tolist() == [8, 8, 8]
@@ -48,7 +48,7 @@ def test_every_step_equals_one_pass(ids: Ids, norm: str, positions: str, dtype: 
 def test_beams_may_be_reordered_repeated_widened_and_narrowed(model: Transformer, ids: Ids) -> None:
     """Each row keeps its own history as plain lists; after every step the cache must agree with a pass over them."""
     src = ragged_source(model, ids)
-    cache = model.start(src, capacity=10)
+    cache = model.start(src)
     histories: list[list[list[int]]] = [[[]] for _ in range(3)]
     for width in (3, 3, 1, 4, 4, 2):
         parents = torch.randint(0, cache.width, (3, width))
@@ -66,7 +66,7 @@ def test_beams_may_be_reordered_repeated_widened_and_narrowed(model: Transformer
 
 def test_sentences_may_be_dropped_reordered_and_repeated(model: Transformer, ids: Ids) -> None:
     src, tgt = ragged_source(model, ids), ids(6, 5)
-    cache = model.start(src, width=2, capacity=5)
+    cache = model.start(src, width=2)
     for t in range(3):
         model.step(tgt[:, t], cache)
     cache.select_sentences(torch.tensor([2, 0, 2]))
@@ -81,10 +81,10 @@ def test_a_finished_sentence_makes_room_for_a_waiting_one(model: Transformer, id
     """Rows of different lengths then live side by side; the source may be shorter or longer than those before it."""
     src, tgt = ragged_source(model, ids), ids(3, 12)
     waiting = ids(1, waiting_length)
-    cache = model.start(src, capacity=12)
+    cache = model.start(src)
     for t in range(4):
         model.step(tgt[:, t], cache)
-    cache.replace(torch.tensor([1]), model.start(waiting, capacity=2))
+    cache.replace(torch.tensor([1]), model.start(waiting))
     assert cache.lengths.tolist() == [4, 0, 4]
     new_tgt = ids(1, 5)
     for t in range(5):
@@ -117,7 +117,7 @@ def test_any_sequence_of_operations_leaves_every_row_with_its_own_past(seed: int
         src = pad_sequence([torch.tensor(sentence.src) for sentence in sentences], batch_first=True)
         for sentence in sentences:
             sentence.beams = [[] for _ in range(width)]
-        return model.start(src, width=width, capacity=40)
+        return model.start(src, width=width)
 
     def step(cache: DecoderCache, sentences: list[Sentence]) -> None:
         rows = [beam for sentence in sentences for beam in sentence.beams]
@@ -128,12 +128,12 @@ def test_any_sequence_of_operations_leaves_every_row_with_its_own_past(seed: int
         for actual, source, row in zip(log_probs, sources, rows, strict=True):
             expected = one_pass(model, torch.tensor([source]), torch.tensor([row]))[0, -1]
             torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
-        assert cache.lengths.tolist() == [len(row) for row in rows]
-        assert cache.extent == max(len(row) for row in rows)
+        assert cache.lengths.tolist() == [len(sentence.beams[0]) for sentence in sentences]
+        assert cache.longest >= max(len(row) for row in rows)
 
     sentences = random_sentences(3)
     cache = fresh(sentences, width=2)
-    for _ in range(14):
+    for _ in range(40):
         match chance.randrange(4):
             case 0:
                 width = chance.choice([1, cache.width, cache.width, 3])
@@ -161,45 +161,48 @@ def test_any_sequence_of_operations_leaves_every_row_with_its_own_past(seed: int
 
 def test_misuse_is_caught(ids: Ids) -> None:
     model = make_model(positions="learned")
-    cache = model.start(ids(3, 4), width=2, capacity=4)
+    cache = model.start(ids(3, 4), width=2)
     with pytest.raises(AssertionError, match="beams are numbered 0 to 1"):
         cache.select(torch.tensor([[0, 1], [2, 3], [0, 1]]))
     with pytest.raises(AssertionError, match="1 tokens for 6 rows"):
         model.step(torch.tensor([1]), cache)
+    cache = model.start(ids(1, 4))
+    for _ in range(64):
+        model.step(torch.tensor([1]), cache)
     with pytest.raises(ValueError, match="65 tokens is longer than the 64 learned positions"):
-        model.start(ids(1, 4), capacity=65)
+        model.step(torch.tensor([1]), cache)
     with pytest.raises(ValueError, match=r"call model\.eval\(\) first"):
-        model.train().start(ids(1, 4), capacity=4)
+        model.train().start(ids(1, 4))
 
 
 def test_an_emptied_cache_takes_an_empty_step(model: Transformer, ids: Ids) -> None:
-    cache = model.start(ids(2, 4), width=3, capacity=4)
+    cache = model.start(ids(2, 4), width=3)
     model.step(torch.ones(6, dtype=torch.long), cache)
     cache.select_sentences(torch.tensor([], dtype=torch.long))
     assert model.step(torch.tensor([], dtype=torch.long), cache).shape == (0, VOCAB_SIZE)
 
 
 def test_steps_and_traces_carry_no_gradients(model: Transformer, ids: Ids) -> None:
-    cache = model.start(ids(1, 4), capacity=1)
+    cache = model.start(ids(1, 4))
     assert not cache.memory_keys.requires_grad
     assert not model.step(torch.tensor([1]), cache).requires_grad
     assert not model.trace(ids(1, 4), ids(1, 2)).logits.requires_grad
 
 
-def test_replacing_the_longest_rows_shortens_the_extent(model: Transformer, ids: Ids) -> None:
-    cache = model.start(ids(1, 4), capacity=3)
-    for _ in range(3):
-        model.step(torch.tensor([1]), cache)
-    with pytest.raises(AssertionError, match="room for 3 positions"):
-        model.step(torch.tensor([1]), cache)
-    cache.replace(torch.tensor([0]), model.start(ids(1, 4), capacity=3))
-    assert cache.extent == 0
-    model.step(torch.tensor([1]), cache)
+def test_sentences_that_come_and_go_for_ever_need_no_more_room(model: Transformer, ids: Ids) -> None:
+    """What nobody descends from any more is given up: a served model replaces sentences without end."""
+    cache = model.start(ids(2, 4), width=2)
+    for turn in range(200):
+        model.step(torch.ones(4, dtype=torch.long), cache)
+        if turn % 5 == 4:
+            cache.replace(torch.tensor([turn % 2]), model.start(ids(1, 4), width=2))
+    assert cache.capacity == FIRST_ROOM * 2
+    assert cache.longest <= 10
 
 
 def test_work_per_step_grows_with_the_length_at_most(model: Transformer, ids: Ids) -> None:
     """Counted in multiplications, not seconds: a step attends to what came before it and computes nothing of it again."""
-    cache = model.start(ids(2, 5), capacity=64)
+    cache = model.start(ids(2, 5))
     counts = []
     for _ in range(64):
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # fused kernels go uncounted
@@ -210,19 +213,32 @@ def test_work_per_step_grows_with_the_length_at_most(model: Transformer, ids: Id
     assert increments == {2 * 2 * 2 * 16 * 2}
 
 
-def test_the_cache_is_preallocated(model: Transformer, ids: Ids) -> None:
-    cache: DecoderCache = model.start(ids(2, 4), width=3, capacity=7)
-    where = cache.keys.data_ptr()
-    for _ in range(7):
+def test_room_doubles_and_changing_beams_moves_nothing(model: Transformer, ids: Ids) -> None:
+    cache: DecoderCache = model.start(ids(2, 4), width=3)
+    places = set()
+    for _ in range(FIRST_ROOM):
         model.step(torch.ones(6, dtype=torch.long), cache)
-        cache.select(torch.tensor([[2, 1, 0], [0, 0, 1]]))
-    assert cache.keys.data_ptr() == where
-    assert cache.keys.shape == (2, 6, 4, 7, 4)
+        before = cache.keys.clone()
+        cache.select(torch.tensor([[2, 1, 0], [1, 2, 0]]))  # each beam lives on, so that nothing can be given up
+        assert torch.equal(cache.keys, before)
+        places.add(cache.keys.data_ptr())
+    assert len(places) == 1
+    model.step(torch.ones(6, dtype=torch.long), cache)
+    assert cache.keys.shape == (2, 2, 4, 2 * 3 * FIRST_ROOM, 4)
+
+
+def test_long_outputs_attend_to_little_more_than_their_own_past(model: Transformer, ids: Ids) -> None:
+    """Beams that have their past in common share it: slots grow with the length, not with length times width."""
+    cache = model.start(ids(2, 4), width=4)
+    for turn in range(400):
+        model.step(torch.ones(8, dtype=torch.long), cache)
+        cache.select(torch.tensor([[turn % 4, 0, 1, 1], [0, 0, 0, 0]]))
+    assert cache.capacity <= 4 * 400
 
 
 def test_an_empty_source_gives_finite_log_probabilities(model: Transformer) -> None:
     """An all-padding row attends to nothing; it must not poison itself or its neighbour."""
     src = torch.tensor([[0, 0, 0], [3, 4, 5]])
-    cache = model.start(src, capacity=2)
+    cache = model.start(src)
     assert model.step(torch.tensor([1, 1]), cache).isfinite().all()
     assert model(src, torch.tensor([[1, 2], [1, 2]])).isfinite().all()

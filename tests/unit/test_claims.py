@@ -140,7 +140,7 @@ def test_m7_memory_is_projected_once_per_sentence(model: Transformer, ids: Ids) 
     calls = []
     for layer in model.decoder:
         layer.cross_attention.key_value.register_forward_hook(lambda *_: calls.append(1))
-    cache = model.start(ids(2, 5), width=3, capacity=6)
+    cache = model.start(ids(2, 5), width=3)
     for _ in range(6):
         model.step(torch.ones(6, dtype=torch.long), cache)
     assert len(calls) == len(model.decoder)
@@ -275,7 +275,7 @@ def test_t1_autoregression_feeds_each_prediction_back(model: Transformer, ids: I
     bos, longest, src = 1, 12, ids(1, 5)
 
     def by_steps(eos: int) -> list[int]:
-        cache = model.start(src, capacity=longest)
+        cache = model.start(src)
         generated = [bos]
         while len(generated) <= longest and generated[-1] != eos:
             generated.append(int(model.step(torch.tensor(generated[-1:]), cache).argmax()))
@@ -299,7 +299,7 @@ def test_t1_autoregression_feeds_each_prediction_back(model: Transformer, ids: I
 def test_t2_the_encoder_runs_once_per_sentence(model: Transformer, ids: Ids) -> None:
     calls = []
     model.encoder[0].register_forward_hook(lambda *_: calls.append(1))
-    cache = model.start(ids(3, 4), width=2, capacity=8)
+    cache = model.start(ids(3, 4), width=2)
     for _ in range(8):
         model.step(torch.ones(6, dtype=torch.long), cache)
     assert len(calls) == 1

@@ -36,7 +36,7 @@ def test_every_precision_agrees_with_float64(ids: Ids, device: str, dtype: torch
     torch.testing.assert_close(logits.double().cpu(), expected, atol=tolerance, rtol=0)
     traced = model.trace(src.to(device), tgt.to(device)).logits
     torch.testing.assert_close(traced.double().cpu(), expected, atol=tolerance, rtol=0)
-    cache = model.start(src.to(device), capacity=5, width=1)
+    cache = model.start(src.to(device), width=1)
     for t in range(5):
         log_probs = model.step(tgt[:, t].to(device), cache)
         assert log_probs.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)

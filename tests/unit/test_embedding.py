@@ -25,7 +25,7 @@ def test_a_long_sequence_meets_the_same_positions_as_a_large_table() -> None:
     torch.testing.assert_close(grown, larger(src, tgt), atol=0, rtol=0)
     fresh = make_model()
     fresh.load_state_dict(model.state_dict())
-    cache = fresh.start(src[:, :3], capacity=530)
+    cache = fresh.start(src[:, :3])
     for t in range(530):
         log_probs = fresh.step(tgt[:, t], cache)
     torch.testing.assert_close(log_probs, larger(src[:, :3], tgt)[:, -1].log_softmax(-1), atol=1e-12, rtol=0)

@@ -39,6 +39,21 @@ def test_values_and_gradients_are_torchs(monkeypatch: pytest.MonkeyPatch, smooth
         torch.testing.assert_close(gradient, its_oracle, atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("rows_in_a_chunk", [4, 100])
+def test_a_bias_of_the_output_and_its_gradient(monkeypatch: pytest.MonkeyPatch, rows_in_a_chunk: int) -> None:
+    monkeypatch.setattr(loss_module, "CPU_CHUNK", 13 * rows_in_a_chunk)
+    states, weight, targets = inputs()
+    bias = torch.randn(13, dtype=torch.float64, requires_grad=True)
+    ours = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1, output_bias=bias)
+    logits = F.linear(states, weight, bias).flatten(0, 1)
+    expected = F.cross_entropy(logits, targets.flatten(), ignore_index=0, label_smoothing=0.1, reduction="sum")
+    nll = F.cross_entropy(logits, targets.flatten(), ignore_index=0, reduction="sum")
+    torch.testing.assert_close((ours.total, ours.nll), (expected, nll), atol=1e-12, rtol=0)
+    gradients = torch.autograd.grad(ours.total / 7, (states, weight, bias))
+    for gradient, its_oracle in zip(gradients, torch.autograd.grad(expected / 7, (states, weight, bias)), strict=True):
+        torch.testing.assert_close(gradient, its_oracle, atol=1e-12, rtol=0)
+
+
 def test_by_hand() -> None:
     """Two words with logits 0 and log 3: P = (1/4, 3/4)."""
     states = torch.ones(1, 1, 1, dtype=torch.float64)

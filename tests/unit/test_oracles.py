@@ -48,6 +48,16 @@ def test_numpy_float64_separate_vocabularies_and_depths(ids: Ids) -> None:
     torch.testing.assert_close(model(src, tgt_in), numpy_logits(model, src, tgt_in), atol=1e-10, rtol=0)
 
 
+def test_numpy_float64_output_bias(ids: Ids) -> None:
+    model = make_model(output_bias=True)
+    src, tgt_in = ids(2, 5), ids(2, 4)
+    logits = model(src, tgt_in)
+    torch.testing.assert_close(logits, numpy_logits(model, src, tgt_in), atol=1e-10, rtol=0)
+    cache = model.start(src)
+    for t in range(4):
+        torch.testing.assert_close(model.step(tgt_in[:, t], cache), logits[:, t].log_softmax(-1), atol=1e-10, rtol=0)
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_torch_transformer_with_copied_weights(ids: Ids, norm: str) -> None:
     """`torch.nn.Transformer` ends each stack with a LayerNorm in either mode; post-norm leaves it out, as the paper does."""

@@ -149,7 +149,7 @@ def test_without_the_causal_mask_later_words_change_earlier_predictions(model: T
 )
 def test_steps_obey_an_intervention_as_a_traced_pass_does(model: Transformer, ids: Ids, intervention: Intervention) -> None:
     src, tgt = ids(2, 5), ids(2, 4)
-    cache = model.start(src, capacity=4, intervention=intervention)
+    cache = model.start(src, intervention=intervention)
     steps = torch.stack([model.step(tgt[:, t], cache, intervention) for t in range(4)], dim=1)
     expected = model.trace(src, tgt, intervention).logits.log_softmax(-1)
     torch.testing.assert_close(steps, expected, atol=1e-12, rtol=0)
