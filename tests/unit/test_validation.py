@@ -4,7 +4,7 @@ import pytest
 import sacrebleu
 import torch
 
-from regard.evaluate import bleu
+from regard.evaluate.metrics import bleu
 from regard.model.transformer import Transformer
 from regard.text.tokenizer import BOS_ID, EOS_ID
 from regard.train.validation import Validation, ValidationText
