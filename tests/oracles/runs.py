@@ -1,0 +1,66 @@
+"""Runs without training: random weights that say different things about different sentences, and mostly end."""
+
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import regard
+from regard.checkpoint import Run, Weights, weights_bytes
+from regard.config import CorpusConfig, DataConfig, ModelConfig, RunConfig, TrainConfig
+from regard.data.store import EncodedTexts, PairWriter
+from regard.model.transformer import DecoderLayer, Transformer
+from regard.text.tokenizer import EOS_ID, Subwords, Tokenizer, learn_subwords
+
+
+def sentences(count: int, *, letters: str = "abcdefghijöü", seed: int = 1) -> list[str]:
+    draw = random.Random(seed)
+    words = ["".join(draw.choices(letters, k=draw.randint(1, 7))) for _ in range(200)]
+    return [" ".join(draw.choices(words, k=draw.randint(1, 8))) for _ in range(count)]
+
+
+@cache
+def subwords(vocab_size: int, seed: int) -> Subwords:
+    return Subwords(learn_subwords(sentences(400, seed=seed), vocab_size))
+
+
+def make_tokenizer(*, separate: bool = False) -> Tokenizer:
+    return Tokenizer(subwords(400, 1), subwords(360, 2) if separate else subwords(400, 1))
+
+
+def make_translator(tokenizer: Tokenizer, *, ending: float = 0.6, spread: float = 0.3, **changes: Any) -> Transformer:
+    """`ending` is how much EOS is favoured, `spread` how much sub-layers add to what was said last."""
+    sizes = {"src_vocab_size": len(tokenizer.src), "tgt_vocab_size": len(tokenizer.tgt)}
+    small = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "num_heads": 4, "d_ff": 48, "max_positions": 128}
+    torch.manual_seed(7)
+    model = Transformer(ModelConfig(**(sizes | small | changes))).eval().requires_grad_(False)
+    for name, parameter in model.named_parameters():
+        if "embedding" in name or "positions" in name:
+            parameter.normal_(std=0.3)
+        else:
+            parameter.normal_(mean=1.0 if "norm.weight" in name else 0.0, std=spread)
+    last = model.decoder[-1]
+    assert isinstance(last, DecoderLayer)
+    norm = model.decoder_norm if model.config.norm == "pre" else last.feed_forward_residual.norm
+    assert isinstance(norm, torch.nn.LayerNorm)
+    norm.bias.add_(ending * model.output_weight[EOS_ID])
+    return model
+
+
+def write_run(folder: Path, model: Transformer, tokenizer: Tokenizer, *, num_pairs: int = 0) -> Run:
+    """With as many pairs of validation text, and as many to train on."""
+    folder.mkdir(parents=True)
+    run = Run(folder)
+    data = DataConfig(train=(), valid=CorpusConfig(src=""), src_lang="de", tgt_lang="en")
+    run.publish(tokenizer.files() | {"model.safetensors": weights_bytes(model.state_dict())})
+    config = RunConfig(data=data, model=model.config, train=TrainConfig())
+    run.write_config(config, Weights("average", (1,), 1, final=True), regard.__version__)
+    for seed, split in enumerate(("valid", "train") if num_pairs else ()):
+        (folder / "data").mkdir(exist_ok=True)
+        src, tgt = (sentences(num_pairs, seed=one) for one in (10 + seed, 20 + seed))
+        sizes = {"src_vocab_size": len(tokenizer.src), "tgt_vocab_size": len(tokenizer.tgt)}
+        with PairWriter(folder / "data", split, **sizes) as writer:
+            writer.append(EncodedTexts(src, tokenizer.src.encode(src)), EncodedTexts(tgt, tokenizer.tgt.encode(tgt)))
+    return run
