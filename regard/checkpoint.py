@@ -43,9 +43,9 @@ class DamagedError(ValueError):
 
 
 class Weights(NamedTuple):
-    """Which weights `model.safetensors` holds: of one checkpoint, or the average of several."""
+    """Which weights `model.safetensors` holds: of one checkpoint, the average of several, or those of another program."""
 
-    what: str  # "average" or "best"
+    what: str  # "average", "best" or "imported"
     steps: tuple[int, ...]  # the checkpoints they come from
     after: int  # the step training had reached when they were chosen
     final: bool  # chosen at the end, by validation
@@ -54,6 +54,8 @@ class Weights(NamedTuple):
     def described(self) -> str:
         if self.what == "average" and len(self.steps) > 1:
             return f"the average of the last {len(self.steps)} checkpoints"
+        if not self.steps:
+            return "the weights it was imported with"
         return f"the checkpoint of step {self.steps[0]:,}"
 
 
@@ -102,6 +104,10 @@ class Run:
         """Which weights translate; None before the first are saved."""
         stored = self._read_json()["weights"]
         return None if stored is None else Weights(stored["what"], tuple(stored["steps"]), stored["after"], stored["final"])
+
+    def read_version(self) -> str:
+        """Of regard, that wrote the configuration."""
+        return str(self._read_json()["regard"])
 
     def _read_json(self) -> Json:
         if not self.config_path.exists():

@@ -9,16 +9,18 @@ import io
 import itertools
 import json
 import lzma
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from xml.parsers import expat
 
 from regard.config import CorpusConfig
 
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what a damaged or vanished file may raise
 TWO_SIDED = (".tsv", ".jsonl", ".tmx")
+STDIN = "-"
 MAX_LINE_BYTES = 2**20  # longer ones are no sentences; reading one whole could take all memory
 
 
@@ -66,7 +68,9 @@ def content_suffix(path: str) -> str:
 
 
 def open_bytes(path: str) -> io.BufferedIOBase:
-    """The uncompressed bytes of a file or pipe."""
+    """The uncompressed bytes of a file or pipe; "-" is standard input."""
+    if path == STDIN:
+        return cast("io.BufferedIOBase", sys.stdin.buffer)
     try:
         if path.lower().endswith(".gz"):
             return gzip.open(path, "rb")
@@ -87,6 +91,17 @@ def read_lines(path: str) -> Iterator[str]:
             if not line:
                 return
             yield _decode(line.removesuffix(b"\n").removesuffix(b"\r"), path, number)
+
+
+def count_lines(path: str) -> int | None:
+    """How many lines a plain file has; None where to count would be to read for good."""
+    if path == STDIN or not Path(path).is_file() or path.lower().endswith((".gz", ".xz")):
+        return None
+    with Path(path).open("rb") as file:
+        last, count = b"\n", 0
+        while block := file.read(2**20):
+            last, count = block[-1:], count + block.count(b"\n")
+    return count + (last != b"\n")
 
 
 def _next_line(file: io.BufferedIOBase, path: str, number: int) -> bytes:

@@ -2,6 +2,9 @@
 
 Text goes in raw and comes out raw, but for spaces: they are folded, and U+2581 is one to SentencePiece. Special tokens are
 ids and never text: a literal `</s>` in a sentence stays what it is. What the vocabulary has never seen is spelled in bytes.
+
+Imported models (`regard import`) bring Marian's subwords, which differ in three ways: what is unknown is UNK, a sentence may
+begin with a language code, and pieces that the model has no row for are UNK as well. `MARIAN` tells them apart.
 """
 
 import io
@@ -18,6 +21,8 @@ import sentencepiece
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 NUM_RESERVED = 4 + 256  # the special tokens, and every byte
 SPACE = "▁"  # as SentencePiece writes it, before every word
+MARIAN = "<marian>"  # a control piece of imported models; those behind it are found in text, and are UNK to the model
+_LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)
 
 
 def learn_subwords(sentences: Iterable[str], vocab_size: int) -> bytes:
@@ -62,18 +67,35 @@ class Subwords:
         except RuntimeError as error:
             raise ValueError("this is no SentencePiece model") from error
         self.model = model
+        end = int(self._processor.piece_to_id(MARIAN))
+        self.is_marian = bool(self._processor.is_control(end))
+        self._num_ids = end if self.is_marian else int(self._processor.get_piece_size())
 
     def __len__(self) -> int:
-        return int(self._processor.get_piece_size())
+        return self._num_ids
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without BOS or EOS."""
+        if self.is_marian:
+            return [self._encode_as_marian(text) for text in texts]
         ids: list[list[int]] = self._processor.encode(list(texts))
         return ids
+
+    def _encode_as_marian(self, text: str) -> list[int]:
+        """As Marian's users do it: a language code is cut off first, and pieces are looked up by what they say, so that a
+        word which this side's model does not know may still be a piece of the other side's."""
+        code = _LANGUAGE_CODE.match(text)
+        pieces: list[str] = self._processor.encode(text[code.end() :] if code else text, out_type=str)
+        ids = [int(self._processor.piece_to_id(piece)) for piece in ([code[0], *pieces] if code else pieces)]
+        return [n if UNK_ID < n < len(self) else UNK_ID for n in ids]
 
     def encode_with_dropout(self, texts: Sequence[str], *, dropout: float, seed: int) -> list[list[int]]:
         """BPE-dropout (Provilkov et al. 2020) of normalised text: each merge is left out with this probability. One seed,
         one result; which is why it is done here: SentencePiece mixes its seed with a number that every process draws."""
+        if self.is_marian:
+            raise ValueError(
+                "BPE-dropout needs subwords that regard learnt, and these are imported; set train.bpe_dropout=0"
+            )
         draw = random.Random(seed).random
         return [
             [token for word in text.split(" ") if word for token in self._merged(SPACE + word, dropout, draw)]
@@ -113,6 +135,12 @@ class Subwords:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         pieces: list[str] = self._processor.id_to_piece(list(ids))
         return pieces
+
+    def ids(self, pieces: Sequence[str]) -> list[int]:
+        """The opposite of `pieces`; what is no piece is unknown."""
+        """What is no piece is UNK."""
+        ids: list[int] = self._processor.piece_to_id(list(pieces))
+        return [n if n < len(self) else UNK_ID for n in ids]
 
     def knows(self, character: str) -> bool:
         """Whether a character is a piece; others are spelled in bytes."""

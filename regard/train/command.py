@@ -16,6 +16,7 @@ from regard.config import AUTO, TRAIN_PRESETS, DataConfig, ModelConfig, RunConfi
 from regard.data.batching import padding_share
 from regard.data.command import prepare_with_progress
 from regard.data.report import read_report
+from regard.data.store import PairStore
 from regard.settings import Table, flattened, merged, read_table, to_table
 from regard.text.tokenizer import PAD_ID, Tokenizer
 from regard.train.device import be_deterministic, find_device
@@ -115,7 +116,9 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
     train = settled(train, open_stream(prepared, train, tokenizer), processes.count)
     run.publish(tokenizer.files())
     top = {key: given[key] for key in ("preset", "paper", "prepared", "start_from") if key in given}
-    run.write_config(RunConfig(**top, data=data, model=model_config, train=train), None, regard.__version__)
+    longest = int(PairStore.open(prepared, "train").src.lengths.max())
+    settled_config = RunConfig(**top, longest=longest, data=data, model=model_config, train=train)
+    run.write_config(settled_config, None, regard.__version__)
 
 
 def _source(given: Table) -> Run | None:

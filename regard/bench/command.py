@@ -1,0 +1,123 @@
+"""The commands of `regard bench`. As in `cli`, nothing is imported before a command needs it."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+bench = typer.Typer(help="Measure this machine: ours beside its peers, in one run.", no_args_is_help=True)
+
+
+@bench.command("model")
+def bench_model(
+    preset: Annotated[str, typer.Option(help="tiny, small, base or big")] = "small",
+    batch: Annotated[int, typer.Option(min=1, help="sentences in a batch")] = 128,
+    length: Annotated[int, typer.Option(min=1, help="tokens in each source and each target")] = 16,
+    vocab: Annotated[int, typer.Option(min=8, help="entries in the shared vocabulary")] = 8000,
+    rounds: Annotated[int, typer.Option(min=1, help="interleaved rounds; the median counts")] = 5,
+    steps: Annotated[int, typer.Option(min=1, help="training steps of each model in a round")] = 3,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps")] = "cpu",
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="of weights and activations")] = "float32",
+    compile: Annotated[bool, typer.Option("--compile", help="run every model under torch.compile")] = False,
+    json: Annotated[Path | None, typer.Option(help="also write the numbers to this file")] = None,
+) -> None:
+    """Train ours, torch.nn.Transformer and Hugging Face Marian on the same batch, and compare their speed.
+
+    One step is forward, label-smoothed loss, backward and Adam; every model has the same sizes and dropout, the same fused
+    Adam and one shared embedding matrix.
+
+    Example: regard bench model --preset small --rounds 5
+    """
+    from regard.bench.model import BenchSettings, run
+
+    run(
+        BenchSettings(
+            preset=preset,
+            batch=batch,
+            length=length,
+            vocab=vocab,
+            rounds=rounds,
+            steps=steps,
+            device=device,
+            dtype=dtype,
+            compile=compile,
+        ),
+        json_path=json,
+    )
+
+
+@bench.command("train")
+def bench_train(
+    data: Annotated[Path, typer.Argument(help="a folder that `regard prepare` made")],
+    preset: Annotated[str, typer.Option(help="tiny, small, base or big")] = "small",
+    batch_tokens: Annotated[int, typer.Option(min=1, help="of an update, on its larger side")] = 4096,
+    peer_sentences: Annotated[int, typer.Option(min=0, help="in the others' batches; 0: as many as ours has")] = 0,
+    rounds: Annotated[int, typer.Option(min=1, help="interleaved rounds; the median counts")] = 5,
+    updates: Annotated[int, typer.Option(min=1, help="of each training loop in a round")] = 5,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps")] = "cpu",
+    json: Annotated[Path | None, typer.Option(help="also write the numbers to this file")] = None,
+) -> None:
+    """Train on a corpus as `regard train` does, and in plain loops around Hugging Face Marian and torch.nn.Transformer.
+
+    Data loading is included, and only real tokens count: a plain loop pads its batches to their longest sentence.
+
+    Example: regard bench train prepared --rounds 5
+    """
+    from regard.bench.train import TrainBenchSettings, run
+
+    settings = TrainBenchSettings(
+        preset=preset,
+        batch_tokens=batch_tokens,
+        peer_sentences=peer_sentences,
+        rounds=rounds,
+        updates=updates,
+        device=device,
+    )
+    run(settings, data, json_path=json)
+
+
+@bench.command("search")
+def bench_search(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    file: Annotated[str, typer.Argument(help="text to translate, one sentence a line")],
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="sentences at once; default: 1, 7 and 64")] = None,
+    beam: Annotated[int, typer.Option(min=1, help="the beam")] = 4,
+    wide: Annotated[int, typer.Option(min=1, help="a wider one, to compare its scores with")] = 8,
+    lines: Annotated[int, typer.Option(min=1, help="of the file, the first ones")] = 2000,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps")] = "cpu",
+) -> None:
+    """Search the same sentences in batches of several sizes: the outputs must be equal, but for ties.
+
+    A tie is where, at the first step at which two searches keep different hypotheses, those that compete lie within 1e-4.
+
+    Example: regard bench search runs/mine test.de
+    """
+    from regard.bench.search import SearchBenchSettings
+    from regard.bench.search import run as search
+
+    search(SearchBenchSettings(tuple(batch or (1, 7, 64)), (beam, wide), lines, device), run, file)
+
+
+@bench.command("decode")
+def bench_decode(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    file: Annotated[str, typer.Argument(help="text to translate, one sentence a line")],
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="sentences at once; default: 1 and 32")] = None,
+    beam: Annotated[int, typer.Option(min=1, help="the beam of all")] = 4,
+    sentences: Annotated[int, typer.Option(min=1, help="of the file, in each round; one at a time, only 16")] = 256,
+    rounds: Annotated[int, typer.Option(min=1, help="interleaved rounds; the median counts")] = 3,
+    max_length: Annotated[int, typer.Option(min=1, help="of an output, in tokens")] = 128,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps")] = "cpu",
+    json: Annotated[Path | None, typer.Option(help="also write the numbers to this file")] = None,
+) -> None:
+    """Translate the same sentences with the same weights: regard, Hugging Face `generate` and CTranslate2.
+
+    Outputs are compared, too: equal; ties (others of the same score); better and worse by the model's own log-probability.
+
+    Example: regard bench decode runs/mine test.de
+    """
+    from regard.bench.decode import DecodeBenchSettings
+    from regard.bench.decode import run as decode
+
+    settings = DecodeBenchSettings(tuple(batch or (1, 32)), beam, sentences, rounds, max_length, device)
+    decode(settings, run, file, json_path=json)

@@ -1,0 +1,279 @@
+"""`regard bench decode`: the same weights and sentences through regard, Hugging Face `generate` and CTranslate2, in one run.
+
+Engines differ in how they punish length, so all search without: a beam, α = 0, the same maximum length. Sentences go in and
+come out as ids, in the same batches for all.
+"""
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from regard.bench.model import Speed, machine
+from regard.data.batch import collate
+from regard.exchange.ctranslate import write_ctranslate2
+from regard.exchange.huggingface import write_huggingface
+from regard.model.cache import DecoderCache
+from regard.model.transformer import Transformer
+from regard.search.beam import beam
+from regard.text.cleaning import normalise
+from regard.text.corpus import read_lines
+from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from regard.train.device import synchronize
+from regard.translate.translator import Translator, load
+
+Ids = list[int]
+Engine = Callable[[list[Ids]], list[Ids]]  # sources to outputs, without EOS
+TOLERANCE = 1e-4
+LENGTHS = (50, 400)
+
+
+@dataclass(frozen=True)
+class DecodeBenchSettings:
+    batches: tuple[int, ...]
+    beam: int
+    sentences: int  # in a round
+    rounds: int
+    max_length: int
+    device: str
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How one engine's outputs compare with ours, sentence by sentence."""
+
+    equal: int
+    ties: int  # other outputs of the same score
+    better: int  # other outputs, of a higher score than ours
+    worse: int
+
+
+def run(settings: DecodeBenchSettings, folder: Path, source: str, *, json_path: Path | None) -> None:
+    if json_path is not None and not json_path.parent.is_dir():
+        raise ValueError(f"there is no folder {json_path.parent} to write {json_path.name} into")
+    translator = load(folder, device=settings.device)
+    sources = chosen_sources(translator, source, settings.sentences)
+    console = Console(width=None if Console().is_terminal else 100)
+    console.print(
+        f"{folder}: {len(sources)} sentences of {source}, beam {settings.beam}, α = 0; {machine(translator.device)}",
+        highlight=False,
+    )
+    report: dict[str, Any] = {"settings": asdict(settings), "machine": machine(translator.device), "batches": {}}
+    with tempfile.TemporaryDirectory() as workshop:
+        engines = engines_of(translator, settings, Path(workshop))
+        for batch in settings.batches:
+            # One at a time, a few sentences say as much as many; in batches, there must be some.
+            texts = sources[:: max(1, len(sources) // 16)] if batch == 1 else sources
+            speeds, outputs = interleaved(settings, engines, [texts[n : n + batch] for n in range(0, len(texts), batch)])
+            agreements = {name: agreement(translator, texts, outputs["regard"], found) for name, found in outputs.items()}
+            print_table(console, batch, speeds, agreements, len(texts))
+            report["batches"][batch] = {
+                "tokens_per_second": {speed.name: speed.rounds for speed in speeds},
+                "agreement": {name: asdict(found) for name, found in agreements.items()},
+            }
+    report["lengths"] = by_length(translator, sources[: max(settings.batches)], settings.beam)
+    short, long = (report["lengths"][length] for length in LENGTHS)
+    console.print(
+        f"{max(settings.batches)} at once, a token of an output of {LENGTHS[1]} takes {long / short:.2f} times as long as "
+        f"one of an output of {LENGTHS[0]}, attention to all that came before included.",
+        highlight=False,
+    )
+    if json_path is not None:
+        json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def chosen_sources(translator: Translator, source: str, count: int) -> list[Ids]:
+    """Evenly from the text, and then by length, as a translator would batch them."""
+    texts = [normalise(line) for line in read_lines(source)]
+    ids = [row for row in translator.tokenizer.src.encode(texts) if 0 < len(row) <= translator.limit]
+    if not ids:
+        raise ValueError(f"no text in {source}; give at least one line")
+    every = max(1, len(ids) // count)
+    return sorted(ids[::every][:count], key=len)
+
+
+def engines_of(translator: Translator, settings: DecodeBenchSettings, workshop: Path) -> dict[str, Engine]:
+    """Ours, and whichever of the others are installed and can hold this model."""
+    [model] = translator.models
+    engines: dict[str, Engine] = {"regard": lambda rows: decoded(model, rows, settings)}
+    makers: dict[str, Callable[[], Engine]] = {
+        "Hugging Face generate": lambda: hugging_face_engine(model, translator.tokenizer, workshop / "hf", settings),
+        "CTranslate2": lambda: ctranslate2_engine(model, translator.tokenizer, workshop / "ct2", settings, int8=False),
+        "CTranslate2 int8": lambda: ctranslate2_engine(
+            model, translator.tokenizer, workshop / "ct2-int8", settings, int8=True
+        ),
+    }
+    for name, make in makers.items():
+        try:
+            engines[name] = make()
+        except (ImportError, ValueError) as error:
+            Console(stderr=True).print(f"{name} is left out: {error}")
+    return engines
+
+
+def decoded(model: Transformer, rows: list[Ids], settings: DecodeBenchSettings) -> list[Ids]:
+    device = model.output_weight.device
+    cache = model.start(collate(rows, [[] for _ in rows]).src.to(device))
+    found = beam(
+        model.step,
+        cache,
+        [settings.max_length] * len(rows),
+        width=settings.beam,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        alpha=0.0,
+        device=device,
+    )
+    return [list(result.hypotheses[0].ids) for result in found]
+
+
+def hugging_face_engine(model: Transformer, tokenizer: Tokenizer, folder: Path, settings: DecodeBenchSettings) -> Engine:
+    from transformers import AutoModelForSeq2SeqLM
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    folder.mkdir()
+    write_huggingface(model, tokenizer, folder, languages=("src", "tgt"))
+    device = model.output_weight.device
+    theirs: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval().to(device)
+
+    @torch.inference_mode()
+    def engine(rows: list[Ids]) -> list[Ids]:
+        src = collate(rows, [[] for _ in rows]).src.to(device)
+        found = theirs.generate(
+            input_ids=src,
+            attention_mask=(src != PAD_ID).long(),
+            num_beams=settings.beam,
+            do_sample=False,
+            length_penalty=0.0,
+            early_stopping=True,  # as ours: so many finished hypotheses are enough
+            max_length=settings.max_length + 2,  # BOS and EOS counted
+        )
+        return [[token for token in row[1:] if token not in (PAD_ID, EOS_ID)] for row in found.tolist()]
+
+    return engine
+
+
+def ctranslate2_engine(
+    model: Transformer, tokenizer: Tokenizer, folder: Path, settings: DecodeBenchSettings, *, int8: bool
+) -> Engine:
+    import ctranslate2
+
+    folder.mkdir()
+    write_ctranslate2(model, tokenizer, folder, int8=int8)
+    device = model.output_weight.device.type
+    theirs = ctranslate2.Translator(
+        str(folder), device=device, intra_threads=torch.get_num_threads(), compute_type="int8" if int8 else "float32"
+    )
+
+    def engine(rows: list[Ids]) -> list[Ids]:
+        found = theirs.translate_batch(
+            [tokenizer.src.pieces(row) for row in rows],
+            beam_size=settings.beam,
+            length_penalty=0.0,
+            min_decoding_length=0,
+            max_decoding_length=settings.max_length,
+            max_input_length=0,
+        )
+        return [tokenizer.tgt.ids(result.hypotheses[0]) for result in found]
+
+    return engine
+
+
+def interleaved(
+    settings: DecodeBenchSettings, engines: dict[str, Engine], batches: list[list[Ids]]
+) -> tuple[list[Speed], dict[str, list[Ids]]]:
+    """Target tokens per second, EOS counted, round by round with each engine in turn; and what came out."""
+    rounds: dict[str, list[float]] = {name: [] for name in engines}
+    outputs: dict[str, list[Ids]] = {}
+    stderr = Console(stderr=True)
+    device = torch.device(settings.device if settings.device != "auto" else "cpu")
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        task = progress.add_task("warming up", total=settings.rounds * len(engines) * len(batches))
+        for engine in engines.values():
+            engine(batches[-1])
+        for turn in range(settings.rounds):
+            for name, engine in engines.items():
+                progress.update(task, description=f"round {turn + 1} of {settings.rounds}: {name}")
+                found: list[Ids] = []
+                began = time.perf_counter()
+                for batch in batches:
+                    found += engine(batch)
+                    progress.advance(task)
+                synchronize(device)
+                rounds[name].append(sum(len(ids) + 1 for ids in found) / (time.perf_counter() - began))
+                outputs[name] = found
+    return [Speed(name, tuple(numbers)) for name, numbers in rounds.items()], outputs
+
+
+def agreement(translator: Translator, sources: Sequence[Ids], ours: Sequence[Ids], theirs: Sequence[Ids]) -> Agreement:
+    """Where outputs differ, the model itself says which it finds more probable."""
+    places = [place for place, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other]
+    texts = [translator.tokenizer.src.decode(sources[place]) for place in places]
+
+    def log_probs(outputs: Sequence[Ids]) -> list[float]:
+        targets = [" ".join(translator.tokenizer.tgt.pieces(outputs[place])) for place in places]
+        return [one.log_prob for one in translator.score(texts, targets, pieces=True)]
+
+    gains = [other - one for one, other in zip(log_probs(ours), log_probs(theirs), strict=True)]
+    return Agreement(
+        equal=len(ours) - len(places),
+        ties=sum(abs(gain) <= TOLERANCE for gain in gains),
+        better=sum(gain > TOLERANCE for gain in gains),
+        worse=sum(gain < -TOLERANCE for gain in gains),
+    )
+
+
+def by_length(translator: Translator, rows: list[Ids], width: int) -> dict[int, float]:
+    """Seconds a token, of outputs that may not end before they have so many: the first are the shortest of three rounds."""
+    [model] = translator.models
+
+    def never_ending(ids: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
+        log_probs = model.step(ids, cache)
+        log_probs[:, EOS_ID] = -1e9
+        return log_probs
+
+    seconds: dict[int, float] = {}
+    src = collate(rows, [[] for _ in rows]).src.to(translator.device)
+    for length in LENGTHS:
+        taken = []
+        for _ in range(2):
+            cache = model.start(src)
+            synchronize(translator.device)
+            began = time.perf_counter()
+            limits = [length] * len(rows)
+            beam(never_ending, cache, limits, width=width, bos_id=BOS_ID, eos_id=EOS_ID, alpha=0.0, device=translator.device)
+            synchronize(translator.device)
+            taken.append(time.perf_counter() - began)
+        seconds[length] = min(taken) / (length * len(rows))
+    return seconds
+
+
+def print_table(
+    console: Console, batch: int, speeds: list[Speed], agreements: dict[str, Agreement], num_sentences: int
+) -> None:
+    title = f"{batch} sentence{'s' if batch > 1 else ''} at once, {num_sentences} in all"
+    table = Table(title=title, title_justify="left")
+    table.add_column("engine", no_wrap=True)
+    for heading in ("tokens/s", "slowest–fastest", "regard is", "equal", "ties", "better", "worse"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    ours, *_ = speeds
+    for speed in speeds:
+        ratios = [a / b for a, b in zip(ours.rounds, speed.rounds, strict=True)]
+        spread = f"{min(speed.rounds):,.0f}–{max(speed.rounds):,.0f}"
+        found = agreements[speed.name]
+        is_ours = speed is ours
+        numbers = ["", "", "", ""] if is_ours else [f"{n}" for n in (found.equal, found.ties, found.better, found.worse)]
+        ratio = "" if is_ours else f"{statistics.median(ratios):.2f} ×"
+        table.add_row(speed.name, f"{speed.median:,.0f}", spread, ratio, *numbers)
+    console.print(table)

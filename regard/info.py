@@ -1,0 +1,137 @@
+"""`regard info`: what a run is, and whether its files are what was written."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from safetensors import SafetensorError, safe_open
+
+from regard.checkpoint import Run, Weights
+from regard.config import RunConfig
+from regard.data.report import read_report
+from regard.train.metrics import perplexity, read_lines
+
+
+class Validated(NamedTuple):
+    step: int
+    nll: float
+    bleu: float | None
+
+
+@dataclass(frozen=True)
+class Info:
+    """Plain data, from small files and the heads of large ones; all files are read once to see that they are intact."""
+
+    folder: Path
+    version: str  # of regard, that wrote it
+    config: RunConfig
+    weights: Weights | None
+    num_parameters: int | None
+    pairs: int | None  # in the training text; None: it is not there any more
+    steps: int  # done so far
+    validation: Validated | None  # of the weights that translate
+    num_checkpoints: int
+    damaged: tuple[str, ...]
+
+
+def read_info(folder: Path) -> Info:
+    run = Run(folder)
+    config, damaged = run.read_config(), tuple(run.damaged_files())
+    metrics = read_lines(run.metrics_path) if run.metrics_path.exists() else []
+    weights = run.read_weights()
+    try:
+        report = read_report(run.data_folder(config))
+        pairs = int(report["splits"]["train"]["kept"])
+    except (ValueError, OSError, KeyError):
+        pairs = None
+    return Info(
+        folder=folder,
+        version=run.read_version(),
+        config=config,
+        weights=weights,
+        num_parameters=_num_parameters(run.model_path),
+        pairs=pairs,
+        steps=max((int(line["step"]) for line in metrics), default=0),
+        validation=None if weights is None else _validation(metrics, weights),
+        num_checkpoints=len(run.saved_steps()),
+        damaged=damaged,
+    )
+
+
+def _validation(metrics: list[dict[str, Any]], weights: Weights) -> Validated | None:
+    """What the log says of these weights."""
+    for line in reversed(metrics):
+        if tuple(line.get("averaged", ())) == weights.steps:
+            return Validated(line["step"], line["average_nll"], line.get("average_bleu"))
+        if "valid_nll" in line and weights.steps == (line["step"],):
+            return Validated(line["step"], line["valid_nll"], line.get("valid_bleu"))
+    return None
+
+
+def _num_parameters(path: Path) -> int | None:
+    """From the head of the file: each matrix is in it once."""
+    try:
+        with safe_open(path, "np") as file:
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 (it is no dictionary)
+    except (OSError, SafetensorError):
+        return None
+    total = 0
+    for shape in shapes:
+        count = 1
+        for size in shape:
+            count *= size
+        total += count
+    return total
+
+
+def print_info(info: Info) -> None:
+    model, data, train = info.config.model, info.config.data, info.config.train
+    rows = {
+        "run": f"{info.folder} (written by regard {info.version})",
+        "languages": f"{data.src_lang or 'unknown'} → {data.tgt_lang or 'unknown'}",
+        "model": f"{model.kind}, {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, "
+        f"{model.num_heads} heads, d_ff {model.d_ff}, {model.norm}-norm, {model.activation}, {model.positions} positions",
+        "parameters": "no weights yet" if info.num_parameters is None else f"{info.num_parameters:,}",
+        "subwords": f"{model.src_vocab_size:,}"
+        if model.shared_embeddings == "all"
+        else f"{model.src_vocab_size:,} source, {model.tgt_vocab_size:,} target",
+        "weights": "none yet" if info.weights is None else info.weights.described,
+        "training": f"{info.steps:,} of {train.steps:,} steps of {train.batch_tokens:,} tokens, seed {train.seed}; "
+        f"{info.num_checkpoints} checkpoints kept",
+        "text": _text(info),
+        "quality": _quality(info),
+        "files": "all as they were written" if not info.damaged else f"DAMAGED or missing: {', '.join(info.damaged)}",
+    }
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, value in rows.items():
+        table.add_row(name, value)
+    Console().print(table, highlight=False)
+
+
+def _text(info: Info) -> str:
+    longest = f"; the longest source has {info.config.longest} subwords" if info.config.longest else ""
+    return (f"{info.pairs:,} pairs" if info.pairs is not None else "not here any more") + longest
+
+
+def _quality(info: Info) -> str:
+    if info.validation is None:
+        return "not validated"
+    score = "" if info.validation.bleu is None else f", BLEU {info.validation.bleu:.2f} (greedy)"
+    return f"validation perplexity {perplexity(info.validation.nll):,.2f}{score}"
+
+
+def as_json(info: Info) -> str:
+    from regard.settings import to_table
+
+    table = {name: value for name, value in vars(info).items() if name not in ("config", "weights", "folder")}
+    table |= {
+        "folder": str(info.folder),
+        "config": to_table(info.config),
+        "weights": info.weights and info.weights._asdict(),
+    }
+    return json.dumps(table, ensure_ascii=False, indent=2)

@@ -1,0 +1,326 @@
+"""Text in, translations out: a trained run, or several as one."""
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.checkpoint import Run, load_weights
+from regard.config import RunConfig
+from regard.data.batch import Batch, collate
+from regard.model.transformer import Transformer
+from regard.search.beam import beam
+from regard.search.ensemble import Caches, ensemble
+from regard.search.greedy import greedy
+from regard.search.hypothesis import Cache, Hypothesis, Step, hypothesis
+from regard.search.sample import sample
+from regard.text.cleaning import normalise
+from regard.text.sentences import joined, parts_for
+from regard.text.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer
+from regard.train.device import advice_on_memory, find_device
+from regard.translate.alignment import Links, alignment_layer, shifted, word_links
+from regard.translate.risk import least_risky
+from regard.translate.search import BatchSize, Search
+from regard.translate.translation import END, Token, Translation, empty, together, with_alternatives
+
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384, "mps": 4096}
+NO_LIMIT = 1024  # subwords, for a run that was told to learn from texts of any length
+DEFAULT_SEARCH, DEFAULT_BATCH = Search(), BatchSize()
+
+
+def load(*runs: str | Path, device: str = "auto") -> "Translator":
+    """The translator that a run trained; of several runs, one that averages what they say."""
+    if not runs:
+        raise ValueError("give at least one run to load")
+    folders = [Run(Path(folder)) for folder in runs]
+    where = find_device(device)
+    configs = [run.read_config() for run in folders]
+    for run in folders:
+        if not run.model_path.exists():
+            raise ValueError(f"{run.folder} has no weights yet: its training has not come to a first checkpoint")
+        run.require_intact()
+    tokenizer = Tokenizer.load(folders[0].folder)
+    for run in folders:
+        if not tokenizer.is_in(run.folder):
+            raise ValueError(
+                f"{run.folder} has other subwords than {folders[0].folder}; only runs that share them go together"
+            )
+    models = tuple(_load_model(run, config, where) for run, config in zip(folders, configs, strict=True))
+    return Translator(configs[0], tokenizer, models, where)
+
+
+def _load_model(run: Run, config: RunConfig, device: torch.device) -> Transformer:
+    model = Transformer(config.model)
+    model.load_state_dict(load_weights(run.model_path))
+    model.to(device).eval().requires_grad_(False)
+    model.pack()
+    return model
+
+
+class Part(NamedTuple):
+    """What is translated in one go: a text, or a part of one that is too long for that."""
+
+    text: int  # which text
+    place: int  # among its parts
+    source: str
+    ids: list[int]
+    prefix: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Translator:
+    """One run's model and subwords, or several models that share subwords."""
+
+    config: RunConfig  # of the first run
+    tokenizer: Tokenizer
+    models: tuple[Transformer, ...]
+    device: torch.device
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        search: Search = DEFAULT_SEARCH,
+        *,
+        batch: BatchSize = DEFAULT_BATCH,
+        prefixes: Sequence[str] = (),
+        align: bool = False,
+    ) -> list[Translation]:
+        """Every text's translation, in the order of the texts. A translation begins with its prefix, where there is one."""
+        done = dict(self.translations(texts, search, batch=batch, prefixes=prefixes, align=align))
+        return [done[number] for number in range(len(texts))]
+
+    def translations(
+        self,
+        texts: Sequence[str],
+        search: Search = DEFAULT_SEARCH,
+        *,
+        batch: BatchSize = DEFAULT_BATCH,
+        prefixes: Sequence[str] = (),
+        align: bool = False,
+    ) -> Iterator[tuple[int, Translation]]:
+        """The same as they come, each with the number of its text."""
+        if isinstance(texts, str):
+            raise ValueError("translate a list of texts, not one text: [text]")
+        if prefixes and len(prefixes) != len(texts):
+            raise ValueError(f"there are {len(prefixes)} prefixes for {len(texts)} texts")
+        parts = [self._parts(n, normalise(text), prefixes[n] if prefixes else "") for n, text in enumerate(texts)]
+        found: list[list[Translation | None]] = [[None] * len(of_text) for of_text in parts]
+        for number, of_text in enumerate(parts):
+            if not of_text:
+                yield number, empty(texts[number], aligned=align)
+        every_part = [part for of_text in parts for part in of_text]
+        for places in self._batches([len(part.ids) + 1 for part in every_part], batch):
+            group = [every_part[place] for place in places]
+            for part, translation in zip(group, self._translate(group, search, align), strict=True):
+                found[part.text][part.place] = translation
+                finished = [one for one in found[part.text] if one is not None]
+                if len(finished) == len(parts[part.text]):
+                    yield part.text, self._together(texts[part.text], finished)
+
+    def score(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        pieces: bool = False,
+        alpha: float = 0.0,
+        batch: BatchSize = DEFAULT_BATCH,
+        align: bool = False,
+    ) -> list[Translation]:
+        """Given translations, with the probabilities that the model gives them. With `pieces`, targets are subwords with
+        spaces between, as `Translation.pieces` are: a search may have put a text together of others than it is cut into."""
+        if len(sources) != len(targets):
+            raise ValueError(f"there are {len(sources)} sources for {len(targets)} targets")
+        sources = [normalise(source) for source in sources]
+        src = self.tokenizer.src.encode(sources)
+        if pieces:
+            tgt = [self._ids_of(number, target.split()) for number, target in enumerate(targets, start=1)]
+        else:
+            tgt = self.tokenizer.tgt.encode([normalise(target) for target in targets])
+        numbers = [number for number in range(len(src)) if src[number] or tgt[number]]
+        lengths = [max(len(src[number]), len(tgt[number])) + 1 for number in numbers]
+        scored = [empty(source, aligned=align) for source in sources]
+        for places in self._batches(lengths, batch):
+            group = [numbers[place] for place in places]
+            rows = collate([src[number] for number in group], [tgt[number] for number in group])
+            values = [row.tolist() for row in self._log_probs(rows)]
+            outputs = [hypothesis(tgt[n], row[: len(tgt[n]) + 1], alpha) for n, row in zip(group, values, strict=True)]
+            parts = [Part(number, 0, sources[number], src[number], []) for number in group]
+            links = self._links(parts, outputs) if align else [None] * len(group)
+            for part, output, link in zip(parts, outputs, links, strict=True):
+                scored[part.text] = self._translation(part, output, link)
+        return scored
+
+    @property
+    def used_to(self) -> int:
+        """The subwords of the longest text it learnt from."""
+        return min(self.config.longest or self.limit, self.limit)
+
+    @property
+    def limit(self) -> int:
+        """The most subwords it could have learnt from: the longest text was as long as its corpus happened to have."""
+        limit = self.config.data.cleaning.max_tokens or NO_LIMIT
+        for model in self.models:
+            if model.config.positions == "learned":
+                limit = min(limit, model.config.max_positions - 1)
+        return limit
+
+    def _parts(self, number: int, text: str, prefix: str) -> list[Part]:
+        if not text:
+            return []
+        forced = self.tokenizer.tgt.encode([normalise(prefix)])[0] if prefix else []
+        sources = [text] if forced else parts_for(text, self._count, used_to=self.used_to, limit=self.limit)
+        ids = self.tokenizer.src.encode(sources)
+        return [Part(number, place, source, ids[place], forced) for place, source in enumerate(sources)]
+
+    def _count(self, texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in self.tokenizer.src.encode(texts)]
+
+    def _batches(self, lengths: Sequence[int], size: BatchSize) -> Iterator[list[int]]:
+        """Places in `lengths`: neighbours in length together, the longest first, for if they fit into memory, all do."""
+        budget = size.tokens or (math.inf if size.sentences else BATCH_TOKENS.get(self.device.type, 1024))
+        group: list[int] = []
+        longest = 0
+        for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+            longest = longest or lengths[place]
+            is_full = len(group) == size.sentences if size.sentences else (len(group) + 1) * longest > budget
+            if group and is_full:
+                yield group
+                group, longest = [], lengths[place]
+            group.append(place)
+        if group:
+            yield group
+
+    def _translate(self, parts: Sequence[Part], search: Search, align: bool) -> list[Translation]:
+        with advice_on_memory("translate fewer tokens at once, with --batch-tokens"):
+            found = self._search(parts, search)
+            if search.minimum_risk:
+                found = [self._by_risk(candidates, search) for candidates in found]
+            best = [candidates[: search.num_best] for candidates in found]
+            rows = [(part, output) for part, outputs in zip(parts, best, strict=True) for output in outputs]
+            links = self._links([part for part, _ in rows], [output for _, output in rows]) if align else [None] * len(rows)
+        translations = iter([self._translation(*row, link) for row, link in zip(rows, links, strict=True)])
+        return [with_alternatives([next(translations) for _ in outputs]) for outputs in best]
+
+    def _search(self, parts: Sequence[Part], search: Search) -> list[list[Hypothesis]]:
+        """Each part's candidates."""
+        src = collate([part.ids for part in parts], [[] for _ in parts]).src.to(self.device)
+        max_lengths = [max(len(part.ids) + search.max_extra, len(part.prefix)) for part in parts]
+        for model in self.models:
+            if model.config.positions == "learned":
+                max_lengths = [min(length, model.config.max_positions - 1) for length in max_lengths]
+        prefixes = [part.prefix for part in parts]
+        step, cache = self._start(src)
+        if search.samples:
+            draws = drawn_numbers(parts, search, max(max_lengths) + 1).to(self.device)
+            return sample(
+                step,
+                cache,
+                max_lengths,
+                draws,
+                sampling=search.sampling,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                prefixes=prefixes,
+                alpha=search.alpha,
+            )
+        if search.beam == 1:
+            found = greedy(
+                step,
+                cache,
+                max_lengths,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                prefixes=prefixes,
+                alpha=search.alpha,
+                device=self.device,
+            )
+            return [[one] for one in found]
+        results = beam(
+            step,
+            cache,
+            max_lengths,
+            width=search.beam,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            alpha=search.alpha,
+            num_best=search.beam if search.minimum_risk else search.num_best,
+            prefixes=prefixes,
+            device=self.device,
+        )
+        return [list(result.hypotheses) for result in results]
+
+    def _start(self, src: Int[Tensor, "B S"]) -> tuple[Step[Cache], Cache]:
+        caches = tuple(model.start(src) for model in self.models)
+        if len(self.models) == 1:
+            return self.models[0].step, caches[0]  # type: ignore[return-value]
+        return ensemble([model.step for model in self.models]), Caches(caches)  # type: ignore[return-value]
+
+    def _by_risk(self, candidates: Sequence[Hypothesis], search: Search) -> list[Hypothesis]:
+        texts = [self.tokenizer.tgt.decode(candidate.ids) for candidate in candidates]
+        log_probs = None if search.samples else [candidate.log_prob for candidate in candidates]
+        return [candidates[place] for place in least_risky(texts, log_probs)]
+
+    @torch.no_grad()
+    def _log_probs(self, batch: Batch) -> Float[Tensor, "B T"]:
+        """Of each target token, in one pass."""
+        src, tgt_in, tgt_out = (ids.to(self.device) for ids in (batch.src, batch.tgt_in, batch.tgt_out))
+        with advice_on_memory("score fewer tokens at once, with --batch-tokens"):
+            logits = torch.stack([model(src, tgt_in).log_softmax(-1) for model in self.models])
+            log_probs = logits.logsumexp(0) - math.log(len(self.models))
+        return log_probs.gather(2, tgt_out[:, :, None])[:, :, 0]
+
+    def _links(self, parts: Sequence[Part], outputs: Sequence[Hypothesis]) -> list[Links]:
+        """Words that belong together, by the attention of the first model."""
+        if not parts:
+            return []
+        model = self.models[0]
+        batch = collate([part.ids for part in parts], [output.ids for output in outputs])
+        trace = model.trace(batch.src.to(self.device), batch.tgt_in.to(self.device))
+        attention = trace.decoder.cross_attention[alignment_layer(model.config.decoder_layers)].weights.mean(1).cpu()
+        return [
+            word_links(weights[1:], self.tokenizer.src.pieces(part.ids), self.tokenizer.tgt.pieces(output.ids))
+            for part, output, weights in zip(parts, outputs, attention, strict=True)
+        ]
+
+    def _translation(self, part: Part, output: Hypothesis, links: Links | None) -> Translation:
+        pieces = [*self.tokenizer.tgt.pieces(output.ids), END]
+        return Translation(
+            source=part.source,
+            text=self.tokenizer.tgt.decode(output.ids),
+            tokens=tuple(map(Token, pieces, output.log_probs)),
+            log_prob=output.log_prob,
+            score=output.score,
+            alignment=links,
+        )
+
+    def _together(self, source: str, parts: list[Translation]) -> Translation:
+        text = joined([part.text for part in parts], self.config.data.tgt_lang)
+        alignment = None
+        if parts[0].alignment is not None:
+            alignment = shifted([(part.source, part.text, part.alignment or ()) for part in parts], normalise(source), text)
+        return together(source, text, parts, alignment)
+
+    def _ids_of(self, number: int, pieces: Sequence[str]) -> list[int]:
+        ids = self.tokenizer.tgt.ids(pieces)
+        for piece, token in zip(pieces, ids, strict=True):
+            if token == UNK_ID and piece != self.tokenizer.tgt.pieces([UNK_ID])[0]:
+                raise ValueError(f"target {number}: {piece!r} is no subword of this model; is this text, not pieces?")
+        return ids
+
+
+def drawn_numbers(parts: Sequence[Part], search: Search, num_tokens: int) -> Float[Tensor, "B W T"]:
+    """Each part's own chance, which depends on the seed and on what is translated, and on nothing beside it."""
+    draws = torch.zeros(len(parts), search.samples, num_tokens)
+    for row, part in enumerate(parts):
+        digest = hashlib.sha256(repr((search.seed, part.ids)).encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        own = len(part.ids) + search.max_extra + 1  # not the batch's longest: a text's numbers must be its own
+        draws[row, :, :own] = torch.rand(search.samples, own, generator=generator)[:, :num_tokens]
+    return draws

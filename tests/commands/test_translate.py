@@ -1,0 +1,170 @@
+"""`regard translate`, `regard score` and `regard info` as people run them, on a small trained run."""
+
+import json
+import lzma
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
+SOURCE = RUN / "source.de"
+STORED = [json.loads(line) for line in (RUN / "translations.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def run(*arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "regard", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", input=text, timeout=300, check=False)
+
+
+def test_lines_go_in_and_come_out_in_order() -> None:
+    """Windows line ends, empty lines, and no newline at the end."""
+    sources = [line["source"] for line in STORED[:5]]
+    text = "\r\n".join([sources[0], "", *sources[1:]])
+    result = run("translate", RUN, text=text)
+    assert result.returncode == 0, result.stderr
+    texts = [line["text"] for line in STORED[:5]]
+    assert result.stdout.splitlines() == [texts[0], "", *texts[1:]]
+    assert result.stderr == ""
+
+
+def test_files_in_and_out_and_alignments(tmp_path: Path) -> None:
+    packed = tmp_path / "source.de.xz"
+    packed.write_bytes(lzma.compress(SOURCE.read_bytes()))
+    out, links = tmp_path / "out.en", tmp_path / "links"
+    result = run("translate", RUN, packed, "-o", out, "--align", links, "--batch-size", "7")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert out.read_text(encoding="utf-8").splitlines() == [line["text"] for line in STORED]
+    first = links.read_text().splitlines()[0].split()
+    assert all(part.count("-") == 1 for part in first)
+    assert {int(part.split("-")[1]) for part in first} == set(range(len(STORED[0]["text"].split())))
+
+
+def test_scores_are_those_of_the_scoring_command(tmp_path: Path) -> None:
+    """What `--json` and `--nbest` report, against `regard score --pieces` of the pieces themselves."""
+    details = [json.loads(line) for line in run("translate", RUN, SOURCE, "--json").stdout.splitlines()]
+    pieces = tmp_path / "pieces"
+    pieces.write_text(run("translate", RUN, SOURCE, "--pieces").stdout, encoding="utf-8")
+    for alpha, key in (("0.6", "score"), ("0", "log_prob")):
+        scored = run("score", RUN, "--src", SOURCE, "--tgt", pieces, "--pieces", "--alpha", alpha)
+        assert scored.returncode == 0, scored.stderr
+        assert "perplexity" in scored.stderr
+        for line, detail in zip(scored.stdout.splitlines(), details, strict=True):
+            assert float(line) == pytest.approx(detail[key], abs=1e-4)
+    with_tokens = run("score", RUN, "--src", SOURCE, "--tgt", pieces, "--pieces", "--tokens").stdout.splitlines()[0]
+    total, tokens = with_tokens.split("\t")
+    fields = tokens.split(" ")
+    assert fields[::2] == [token["piece"] for token in details[0]["tokens"]]
+    assert sum(map(float, fields[1::2])) == pytest.approx(float(total), abs=1e-4)
+    best = run("translate", RUN, SOURCE, "--nbest", "3").stdout.splitlines()
+    assert len(best) == 3 * len(STORED)
+    number, text, features, score = best[3].split(" ||| ")
+    assert (number, text) == ("1", STORED[1]["text"])
+    assert float(score) == pytest.approx(details[1]["score"], abs=1e-4)
+    assert float(features.removeprefix("log_prob= ")) == pytest.approx(details[1]["log_prob"], abs=1e-4)
+
+
+def test_a_long_line_is_translated_in_parts_and_that_is_said() -> None:
+    text = " ".join(line["source"] for line in STORED[:8])
+    result = run("translate", RUN, text=f"kurz\n{text}\n")
+    assert result.stdout.splitlines()[1] == " ".join(line["text"] for line in STORED[:8])
+    assert result.stderr.replace("\n", " ").strip() == (
+        "line 2 is longer than what this model learnt from (45 subwords); it was translated in 8 parts"
+    )
+
+
+def test_drawing_prefixes_and_minimum_risk(tmp_path: Path) -> None:
+    beginnings = tmp_path / "beginnings"
+    beginnings.write_text("We are\n\n", encoding="utf-8")
+    result = run("translate", RUN, "--prefixes", beginnings, text="Ich bin müde.\nIch bin müde.\n")
+    assert result.stdout.startswith("We are ")
+    once, again, other = (
+        run("translate", RUN, "--sample", "4", "--seed", seed, "--mbr", text="Ich bin müde.\n").stdout for seed in "112"
+    )
+    assert once == again
+    assert once.strip() and other.strip()
+
+
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m regard translate {RUN} {SOURCE} --batch-size 1 | head -1; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert result.stdout.splitlines()[0] == STORED[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["/no/such/run", SOURCE], "/no/such/run is no run: it has no config.json"),
+        ([RUN, "/no/such/file"], "there is no file /no/such/file"),
+        ([RUN, SOURCE, "-o", SOURCE], "is the text to translate; give another file to write to"),
+        ([RUN, SOURCE, "-o", "/no/such/folder/x"], "there is no folder /no/such/folder to write x into"),
+        ([RUN, SOURCE, "--batch-size", "3", "--batch-tokens", "3"], "give one of them"),
+        ([RUN, SOURCE, "--nbest", "9"], "9 translations cannot come from a beam of 4"),
+        ([RUN, SOURCE, "--prefixes", "/dev/null"], "/dev/null ends after line 0, but the text to translate goes on"),
+        ([RUN, SOURCE, "--json", "--pieces"], "--json, --pieces and --nbest each have a form of their own"),
+        ([RUN, SOURCE, "--temperature", "0"], "the temperature is 0.0"),
+        ([RUN, SOURCE, "--device", "abacus"], "the device 'abacus' is not to be had here"),
+    ],
+)
+def test_mistakes_get_one_sentence(arguments: list[str | Path], sentence: str) -> None:
+    result = run("translate", *arguments)
+    assert result.returncode == 2
+    assert result.stderr.startswith("regard: ")
+    assert sentence in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert SOURCE.read_text(encoding="utf-8").startswith(STORED[0]["source"])
+
+
+def test_score_notices_what_does_not_fit(tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    short.write_text("one\n")
+    result = run("score", RUN, "--src", SOURCE, "--tgt", short)
+    assert (result.returncode, result.stderr) == (
+        2,
+        f"regard: {SOURCE} has 40 lines and {short} has 1; they must be equally many\n",
+    )
+    one = tmp_path / "one"
+    one.write_text("Ich bin müde.\n", encoding="utf-8")
+    result = run("score", RUN, "--src", one, "--tgt", one, "--pieces")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "target 1: 'Ich' is no subword of this model" in result.stderr
+
+
+def test_info_says_what_a_run_is_and_whether_it_is_intact(tmp_path: Path) -> None:
+    result = run("info", RUN)
+    assert result.returncode == 0, result.stderr
+    for words in ("de → en", "2 + 2 layers", "231,424", "1,741 of 1,741 steps", "BLEU 19.14", "all as they were written"):
+        assert words in result.stdout
+    table = json.loads(run("info", RUN, "--json").stdout)
+    assert table["num_parameters"] == 231_424
+    assert table["config"]["model"]["d_model"] == 64
+    shutil.copytree(RUN, tmp_path / "run")
+    with (tmp_path / "run" / "model.safetensors").open("r+b") as file:
+        file.seek(500_000)
+        file.write(b"\xff")
+    result = run("info", tmp_path / "run")
+    assert result.returncode == 1
+    assert "DAMAGED or missing: model.safetensors" in result.stdout
+    result = run("translate", tmp_path / "run", text="Ich\n")
+    assert result.returncode == 2
+    assert "model.safetensors is missing or not what was written" in result.stderr
+
+
+def test_bench_search_and_decode_print_what_they_found(tmp_path: Path) -> None:
+    result = run("bench", "search", RUN, SOURCE, "--lines", "6", "--batch", "1", "--batch", "4")
+    assert result.returncode == 0, result.stderr
+    assert "4 at once against 1: 6 equal, 0 ties, 0 different" in result.stdout
+    assert "beam 8 against 4:" in result.stdout
+    report = tmp_path / "decode.json"
+    sizes = ["--sentences", "4", "--rounds", "1", "--batch", "2", "--max-length", "20"]
+    result = run("bench", "decode", RUN, SOURCE, *sizes, "--json", report)
+    assert result.returncode == 0, result.stderr
+    assert "times as long as" in result.stdout
+    found = json.loads(report.read_text())["batches"]["2"]
+    assert set(found["tokens_per_second"]) == {"regard", "Hugging Face generate", "CTranslate2", "CTranslate2 int8"}
+    for engine in ("Hugging Face generate", "CTranslate2"):
+        agreement = found["agreement"][engine]
+        assert agreement["equal"] + agreement["ties"] == 4

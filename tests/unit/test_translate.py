@@ -1,0 +1,289 @@
+"""The translator, on a small trained run: the same text whatever it stands beside, and scores that are what they say."""
+
+import json
+import math
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard.bench.search import compare, searched
+from regard.checkpoint import Run
+from regard.model.transformer import Transformer
+from regard.search.sample import Sampling
+from regard.text.tokenizer import BOS_ID, EOS_ID
+from regard.translate.search import BatchSize, Search
+from regard.translate.translator import Translator, load
+
+RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
+SOURCES = (RUN / "source.de").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return load(RUN, device="cpu")
+
+
+def made_up(count: int) -> list[str]:
+    """Texts of 1 to 12 words of the sources, in any order."""
+    words, chance = " ".join(SOURCES).split(), random.Random(1)
+    return [" ".join(chance.choices(words, k=chance.randint(1, 12))) for _ in range(count)]
+
+
+def test_an_old_run_translates_as_it_did(translator: Translator) -> None:
+    stored = [json.loads(line) for line in (RUN / "translations.jsonl").read_text(encoding="utf-8").splitlines()]
+    translations = translator.translate([line["source"] for line in stored])
+    assert [one.text for one in translations] == [line["text"] for line in stored]
+    for one, line in zip(translations, stored, strict=True):
+        assert one.score == pytest.approx(line["score"], abs=1e-3)
+
+
+def test_load_is_at_hand_from_the_package() -> None:
+    [translation] = regard.load(RUN, device="cpu").translate(SOURCES[:1], regard.Search(beam=2))
+    assert isinstance(translation, regard.Translation)
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        _ = regard.lode
+
+
+def contract(translator: Translator, num_texts: int) -> dict[str, int]:
+    """How many searches of the same sentences, 7 and 64 at once against 1, are equal, ties or different."""
+    ids = translator.tokenizer.src.encode(made_up(num_texts))
+    alone, *others = (list(searched(translator, ids, width=4, batch=batch)) for batch in (1, 7, 64))
+    verdicts = [compare(*pair) for other in others for pair in zip(alone, other, strict=True)]
+    return {verdict: verdicts.count(verdict) for verdict in ("equal", "tie", "different")}
+
+
+def test_batches_and_neighbours_change_nothing(translator: Translator) -> None:
+    assert contract(translator, 40)["different"] == 0
+
+
+@pytest.mark.slow
+def test_batches_and_neighbours_change_nothing_in_2000_sentences(translator: Translator) -> None:
+    counts = contract(translator, 2000)
+    print(counts)  # noqa: T201 (how many ties there were is part of the contract)
+    assert counts["different"] == 0
+
+
+@pytest.mark.parametrize(
+    "search", [Search(beam=1), Search(), Search(samples=3, num_best=3, seed=5), Search(minimum_risk=True)]
+)
+def test_the_size_of_batches_is_a_matter_of_speed(translator: Translator, search: Search) -> None:
+    expected = [one.text for one in translator.translate(SOURCES[:20], search, batch=BatchSize(sentences=1))]
+    for batch in (BatchSize(), BatchSize(tokens=60), BatchSize(sentences=7)):
+        assert [one.text for one in translator.translate(SOURCES[:20], search, batch=batch)] == expected
+    turned = translator.translate(SOURCES[:20][::-1], search)
+    assert [one.text for one in turned[::-1]] == expected
+
+
+@pytest.mark.parametrize(
+    "search", [Search(beam=1), Search(num_best=4), Search(alpha=0.0, num_best=2), Search(samples=4, num_best=4)]
+)
+def test_every_score_is_that_of_its_pieces(translator: Translator, search: Search) -> None:
+    """And of its text, where encoding it again gives the same pieces."""
+    found = [(one, other) for one in translator.translate(SOURCES, search) for other in (one, *one.alternatives)]
+    sources = [one.source for one, _ in found]
+    ours = [other for _, other in found]
+    scored = translator.score(sources, [" ".join(one.pieces) for one in ours], pieces=True, alpha=search.alpha)
+    by_text = translator.score(sources, [one.text for one in ours], alpha=search.alpha)
+    same_pieces = 0
+    for one, again, text in zip(ours, scored, by_text, strict=True):
+        assert again.pieces == one.pieces
+        assert again.score == pytest.approx(one.score, abs=1e-4)
+        assert again.log_prob == pytest.approx(one.log_prob, abs=1e-4)
+        assert one.log_prob == pytest.approx(sum(token.log_prob for token in one.tokens))
+        if text.pieces == one.pieces:
+            same_pieces += 1
+            assert text.score == pytest.approx(one.score, abs=1e-4)
+    assert same_pieces > len(SOURCES) / 2
+
+
+def test_a_score_is_the_sum_over_one_pass(translator: Translator) -> None:
+    """By hand, from logits."""
+    [scored] = translator.score(["Ich bin müde."], ["I am tired."])
+    src = torch.tensor([[*translator.tokenizer.src.encode(["Ich bin müde."])[0], EOS_ID]])
+    tgt = [*translator.tokenizer.tgt.encode(["I am tired."])[0], EOS_ID]
+    log_probs = translator.models[0](src, torch.tensor([[BOS_ID, *tgt[:-1]]])).log_softmax(-1)[0]
+    expected = [float(log_probs[place, token]) for place, token in enumerate(tgt)]
+    assert [token.log_prob for token in scored.tokens] == pytest.approx(expected, abs=1e-5)
+    assert scored.tokens[-1].piece == "</s>"
+
+
+def test_a_beam_scores_at_least_what_greedy_search_scores_mostly(translator: Translator) -> None:
+    greedy, beam = (translator.translate(SOURCES, Search(beam=width, alpha=0.0)) for width in (1, 4))
+    assert sum(b.score >= a.score - 1e-4 for a, b in zip(greedy, beam, strict=True)) > 0.9 * len(SOURCES)
+    assert sum(b.score > a.score + 1e-4 for a, b in zip(greedy, beam, strict=True)) > 0
+
+
+def test_alternatives_differ_and_fall(translator: Translator) -> None:
+    for translation in translator.translate(SOURCES[:10], Search(num_best=4)):
+        every = [translation, *translation.alternatives]
+        assert len({one.pieces for one in every}) == len(every) == 4
+        assert [one.score for one in every] == sorted((one.score for one in every), reverse=True)
+
+
+def test_what_is_drawn_depends_on_the_seed_and_the_text(translator: Translator) -> None:
+    one, again, other = (
+        [translation.text for translation in translator.translate(SOURCES[:5], Search(samples=1, seed=seed))]
+        for seed in (1, 1, 2)
+    )
+    assert one == again != other
+    [first, second] = translator.translate([SOURCES[0], SOURCES[0]], Search(samples=1))
+    assert first.text == second.text
+    cold = Search(samples=1, sampling=Sampling(temperature=1e-3))
+    greedy = [translation.text for translation in translator.translate(SOURCES, Search(beam=1))]
+    assert [translation.text for translation in translator.translate(SOURCES, cold)] == greedy
+
+
+def test_a_translation_begins_as_it_is_told(translator: Translator) -> None:
+    translations = translator.translate(["Ich bin müde."] * 3, prefixes=["We are", "", "Tom 木 is"])
+    assert translations[0].text.startswith("We are")
+    assert translations[1].text == translator.translate(["Ich bin müde."])[0].text
+    assert translations[2].text.startswith("Tom 木 is")  # a letter that is none of the subwords, through its bytes
+    [scored] = translator.score(["Ich bin müde."], [" ".join(translations[0].pieces)], pieces=True)
+    assert scored.log_prob == pytest.approx(translations[0].log_prob, abs=1e-4)
+    with pytest.raises(ValueError, match="1 prefixes for 2 texts"):
+        translator.translate(["a", "b"], prefixes=["c"])
+
+
+def test_any_text_gives_some_text(translator: Translator) -> None:
+    hostile = [
+        "",
+        "   ",
+        "\u2581",
+        "</s>",
+        "<pad> <unk> <s>",
+        "木林森 😀",
+        "\x00\x01",
+        "a" * 3000,
+        "\u0301",
+        "x\u2028y\x85z",
+        "…",
+    ]
+    translations = translator.translate(hostile, align=True)
+    assert [one.source for one in translations] == hostile
+    assert all("\n" not in one.text for one in translations)
+    for empty in translations[:3]:
+        assert (empty.text, empty.tokens, empty.score, empty.alignment) == ("", (), 0.0, ())
+    assert translator.score([""], [""])[0].score == 0.0
+    with pytest.raises(ValueError, match="a list of texts"):
+        translator.translate("Ich")
+
+
+def test_special_tokens_in_a_text_are_text(translator: Translator) -> None:
+    for text in ("</s>", "<pad>", "a </s> b <s> <unk>"):
+        ids = translator.tokenizer.src.encode([text])[0]
+        assert min(ids) > 3
+        assert translator.tokenizer.src.decode(ids) == text
+
+
+def test_a_long_text_is_translated_sentence_by_sentence(translator: Translator) -> None:
+    texts = SOURCES[:12]
+    [long] = translator.translate([" ".join(texts)], align=True)
+    parts = translator.translate(texts, align=True)
+    assert long.num_parts == 12
+    assert long.text == " ".join(part.text for part in parts)
+    assert long.log_prob == pytest.approx(sum(part.log_prob for part in parts))
+    links, src, tgt = set(), 0, 0
+    for part in parts:
+        links |= {(src + i, tgt + j) for i, j in part.alignment or ()}
+        src, tgt = src + len(part.source.split()), tgt + len(part.text.split())
+    assert set(long.alignment or ()) == links
+
+
+def test_a_megabyte_in_one_line(translator: Translator) -> None:
+    """Without a space, and in sentences: no part is too long, and none is lost. Of a tenth, the translation as well."""
+    for text in ("ab" * 500_000, "Ich bin müde. " * 71_000):
+        parts = translator._parts(0, text, "")
+        assert "".join(part.source for part in parts) == text.replace(". ", ".")
+        assert max(len(part.ids) for part in parts) <= translator.limit
+        [translation] = translator.translate([text[: len(text) // 200]], Search(beam=1))
+        assert translation.num_parts > 5
+        assert translation.text
+
+
+def test_words_align_within_their_sentences(translator: Translator) -> None:
+    for one in translator.translate(SOURCES, align=True):
+        assert one.alignment
+        assert max(i for i, _ in one.alignment) < len(one.source.split())
+        assert sorted({j for _, j in one.alignment}) == list(range(len(one.text.split())))
+    [scored] = translator.score(["Tom ist müde."], ["Tom is tired."], align=True)
+    assert {j for _, j in scored.alignment or ()} == {0, 1, 2}
+
+
+def test_several_runs_average_what_they_say(translator: Translator, tmp_path: Path) -> None:
+    """A run with itself is itself; with another the probabilities are the mean of both."""
+    twice = load(RUN, RUN, device="cpu")
+    assert [one.text for one in twice.translate(SOURCES)] == [one.text for one in translator.translate(SOURCES)]
+    shutil.copytree(RUN, tmp_path / "other")
+    other = Run(tmp_path / "other")
+    torch.manual_seed(0)
+    weights = Transformer(translator.config.model).state_dict()
+    from regard.checkpoint import weights_bytes
+
+    other.publish({"model.safetensors": weights_bytes(weights)})
+    alone = load(other.folder, device="cpu")
+    both = load(RUN, other.folder, device="cpu")
+    pair = ["Ich bin müde."], ["I am tired."]
+    [one], [two], [mean] = translator.score(*pair), alone.score(*pair), both.score(*pair)
+    expected = [
+        math.log((math.exp(a.log_prob) + math.exp(b.log_prob)) / 2) for a, b in zip(one.tokens, two.tokens, strict=True)
+    ]
+    assert [token.log_prob for token in mean.tokens] == pytest.approx(expected, abs=1e-5)
+    [found] = both.translate(pair[0])
+    [again] = both.score(pair[0], [" ".join(found.pieces)], pieces=True, alpha=0.6)
+    assert again.score == pytest.approx(found.score, abs=1e-4)
+
+
+def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is no run"):
+        load(tmp_path)
+    shutil.copytree(RUN, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"something else")
+    with pytest.raises(ValueError, match=r"model\.safetensors is missing or not what was written"):
+        load(tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="has no weights yet"):
+        load(tmp_path / "run")
+    with pytest.raises(ValueError, match="at least one run"):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"beam": 0}, "a beam of 0"),
+        ({"beam": 2, "num_best": 3}, "cannot come from a beam of 2"),
+        ({"samples": 2, "num_best": 3}, "cannot come from 2 samples"),
+        ({"beam": 1, "minimum_risk": True}, "candidates to compare"),
+        ({"max_extra": -1}, "longer than its input"),
+        ({"samples": -1}, "-1 samples"),
+    ],
+)
+def test_impossible_searches_are_refused(settings: dict[str, int], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        Search(**settings)  # type: ignore[arg-type]
+
+
+def test_packed_matrices_compute_the_same_and_notice_change() -> None:
+    from tests.conftest import tiny_config
+
+    torch.manual_seed(0)
+    model = Transformer(tiny_config(d_model=64, num_heads=4)).eval()
+    src = torch.randint(3, 20, (3, 7))
+    tokens = torch.tensor([1, 1, 1])
+    expected = model.step(tokens, model.start(src))
+    model.pack()
+    if model.packed_output is None:
+        pytest.skip("no oneDNN here")
+    torch.testing.assert_close(model.step(tokens, model.start(src)), expected, atol=1e-5, rtol=0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+    changed = model.step(tokens, model.start(src))
+    assert not torch.allclose(changed, expected, atol=1e-3)
+    fresh = Transformer(model.config).eval()
+    fresh.load_state_dict(model.state_dict())
+    torch.testing.assert_close(changed, fresh.step(tokens, fresh.start(src)), atol=1e-6, rtol=0)
