@@ -20,7 +20,7 @@ from regard.data.batch import collate
 from regard.text.cleaning import normalise
 from regard.text.corpus import read_lines
 from regard.text.tokenizer import SPACE, Subwords
-from regard.translate.alignment import alignment_layer
+from regard.translate.alignment import Place, place_for
 from regard.translate.translator import Translator, load
 
 Links = set[tuple[int, int]]
@@ -106,10 +106,10 @@ def main() -> None:
     for layer, where, kind in sorted({key[:3] for key in counts}):
         of = {name: counts[layer, where, kind, name] for name in ("links", "possible", "sure", "all sure")}
         rate = 1 - (of["sure"] + of["possible"]) / (of["links"] + of["all sure"])
-        chosen = (layer, where, kind) == (alignment_layer(len(translator.models[0].decoder)), "fed in", "all")
+        is_ours = Place(layer, where == "fed in") == place_for(len(translator.models[0].decoder)) and kind == "all"
         print(
             f"layer {layer + 1}, {where:9}, {kind:8}: AER {rate:.3f}, precision {of['possible'] / of['links']:.3f}, "
-            f"recall {of['sure'] / of['all sure']:.3f}{'  (what regard uses)' if chosen else ''}"
+            f"recall {of['sure'] / of['all sure']:.3f}{'  (what regard uses)' if is_ours else ''}"
         )
 
 

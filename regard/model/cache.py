@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-FIRST_ROOM = 32  # positions that a new cache has room for, before it grows
+FIRST_ROOM = 128  # slots that a new cache has room for, before it grows
 LEAST_STEPS = 8  # between two times that dead slots are given up
 
 
@@ -72,12 +72,10 @@ class DecoderCache:
         sentences, and `rows` says which these are."""
         memory_keys, memory_values = (_gathered(part, rows, memory_mask.shape[3]) for part in zip(*memory, strict=True))
         num_layers, num_sentences, num_heads, _, d_head = memory_keys.shape
-        room = FIRST_ROOM * width
-        # Zeros rather than whatever was there: a masked NaN would still be a NaN times zero.
         return cls(
-            keys=memory_keys.new_zeros(num_layers, num_sentences, num_heads, room, d_head),
-            values=memory_keys.new_zeros(num_layers, num_sentences, num_heads, room, d_head),
-            ancestry=memory_mask.new_zeros(num_sentences, width, room),
+            keys=memory_keys.new_empty(num_layers, num_sentences, num_heads, FIRST_ROOM, d_head),
+            values=memory_keys.new_empty(num_layers, num_sentences, num_heads, FIRST_ROOM, d_head),
+            ancestry=memory_mask.new_zeros(num_sentences, width, FIRST_ROOM),
             lengths=torch.zeros(num_sentences, dtype=torch.long, device=memory_keys.device),
             memory_keys=memory_keys,
             memory_values=memory_values,
@@ -148,6 +146,9 @@ class DecoderCache:
         waiting ones without touching the rest."""
         assert other.width == self.width and other.num_sentences == len(sentences)
         self._grow(other.extent)
+        # Nobody attends to these, but a NaN that happened to be there would still be a NaN times zero.
+        self.keys[:, :, :, self.extent : other.extent] = 0
+        self.values[:, :, :, self.extent : other.extent] = 0
         self._pad_memory(num_keys := other.memory_keys.shape[3])
         self.keys[:, sentences, :, : other.extent] = other.keys[:, :, :, : other.extent]
         self.values[:, sentences, :, : other.extent] = other.values[:, :, :, : other.extent]
@@ -181,9 +182,14 @@ class DecoderCache:
     def _grow(self, num_slots: int) -> None:
         """Room for at least so many, and at least twice as many as before where that is not enough."""
         if num_slots > self.capacity:
-            missing = max(num_slots, 2 * self.capacity) - self.capacity
-            self.keys, self.values = (F.pad(tensor, (0, 0, 0, missing)) for tensor in (self.keys, self.values))
-            self.ancestry = F.pad(self.ancestry, (0, missing))
+            room = max(num_slots, 2 * self.capacity)
+            self.keys, self.values = (self._widened(tensor, room) for tensor in (self.keys, self.values))
+            self.ancestry = F.pad(self.ancestry, (0, room - self.ancestry.shape[2]))
+
+    def _widened(self, tensor: Float[Tensor, "L B H _ K"], room: int) -> Float[Tensor, "L B H _ K"]:
+        wide = tensor.new_empty(*tensor.shape[:3], room, tensor.shape[4])
+        wide[:, :, :, : self.extent] = tensor[:, :, :, : self.extent]
+        return wide
 
     def _pad_memory(self, num_keys: int) -> None:
         """Makes room for sources of up to `num_keys` tokens."""

@@ -1,10 +1,12 @@
 """Which words belong together, read off cross-attention.
 
-A target word is looked for where it is fed in, not where it is predicted: there the decoder has settled what the word is,
-and attends to what it was translated from (Chen et al. 2020).
+Which attention says best what belongs together was measured (EXPERIMENTS.md). In a deep decoder it is the middle layer where
+a target word is fed in: the decoder knows the word there, and attends to what it was translated from (Chen et al. 2020). In a
+shallow one no layer has the time for that: there it is the last, where the word is predicted.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
@@ -12,11 +14,18 @@ from torch import Tensor
 from regard.text.tokenizer import SPACE
 
 Links = tuple[tuple[int, int], ...]
+DEEP = 5  # layers
 
 
-def alignment_layer(num_layers: int) -> int:
-    """Which layer's cross-attention says best what belongs together: one in the middle (EXPERIMENTS.md)."""
-    return (num_layers - 1) // 2
+class Place(NamedTuple):
+    """Where to read: in which layer, and whether in the row in which a word is fed in or in the one that predicts it."""
+
+    layer: int
+    fed_in: bool
+
+
+def place_for(num_layers: int) -> Place:
+    return Place((num_layers - 1) // 2, fed_in=True) if num_layers >= DEEP else Place(num_layers - 1, fed_in=False)
 
 
 def words_of(pieces: Sequence[str]) -> list[int]:

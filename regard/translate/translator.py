@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,13 @@ from regard.text.cleaning import normalise
 from regard.text.sentences import joined, parts_for
 from regard.text.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer
 from regard.train.device import advice_on_memory, find_device
-from regard.translate.alignment import Links, alignment_layer, shifted, word_links
+from regard.translate.alignment import Links, place_for, shifted, word_links
 from regard.translate.risk import least_risky
 from regard.translate.search import BatchSize, Search
 from regard.translate.translation import END, Token, Translation, empty, together, with_alternatives
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384, "mps": 4096}
+LANGUAGE_CODE = re.compile(r">>\S+<<\s*")  # which imported models of many languages are told theirs by
 NO_LIMIT = 1024  # subwords, for a run that was told to learn from texts of any length
 DEFAULT_SEARCH, DEFAULT_BATCH = Search(), BatchSize()
 
@@ -69,6 +71,7 @@ class Part(NamedTuple):
     text: int  # which text
     place: int  # among its parts
     source: str
+    code: str  # of the language to translate to, where an imported model wants one and the source does not begin with it
     ids: list[int]
     prefix: list[int]
 
@@ -151,7 +154,7 @@ class Translator:
             rows = collate([src[number] for number in group], [tgt[number] for number in group])
             values = [row.tolist() for row in self._log_probs(rows)]
             outputs = [hypothesis(tgt[n], row[: len(tgt[n]) + 1], alpha) for n, row in zip(group, values, strict=True)]
-            parts = [Part(number, 0, sources[number], src[number], []) for number in group]
+            parts = [Part(number, 0, sources[number], "", src[number], []) for number in group]
             links = self._links(parts, outputs) if align else [None] * len(group)
             for part, output, link in zip(parts, outputs, links, strict=True):
                 scored[part.text] = self._translation(part, output, link)
@@ -176,8 +179,10 @@ class Translator:
             return []
         forced = self.tokenizer.tgt.encode([normalise(prefix)])[0] if prefix else []
         sources = [text] if forced else parts_for(text, self._count, used_to=self.used_to, limit=self.limit)
-        ids = self.tokenizer.src.encode(sources)
-        return [Part(number, place, source, ids[place], forced) for place, source in enumerate(sources)]
+        code = LANGUAGE_CODE.match(text) if self.tokenizer.src.is_marian else None
+        codes = ["", *([code[0] if code else ""] * (len(sources) - 1))]  # what the first part begins with, all need
+        ids = self.tokenizer.src.encode([code + source for code, source in zip(codes, sources, strict=True)])
+        return [Part(number, place, *part, forced) for place, part in enumerate(zip(sources, codes, ids, strict=True))]
 
     def _count(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self.tokenizer.src.encode(texts)]
@@ -283,11 +288,13 @@ class Translator:
         model = self.models[0]
         batch = collate([part.ids for part in parts], [output.ids for output in outputs])
         trace = model.trace(batch.src.to(self.device), batch.tgt_in.to(self.device))
-        attention = trace.decoder.cross_attention[alignment_layer(model.config.decoder_layers)].weights.mean(1).cpu()
-        return [
-            word_links(weights[1:], self.tokenizer.src.pieces(part.ids), self.tokenizer.tgt.pieces(output.ids))
-            for part, output, weights in zip(parts, outputs, attention, strict=True)
-        ]
+        place = place_for(model.config.decoder_layers)
+        attention = trace.decoder.cross_attention[place.layer].weights.mean(1)[:, int(place.fed_in) :].cpu()
+        found = []
+        for part, output, weights in zip(parts, outputs, attention, strict=True):
+            links = word_links(weights, self.tokenizer.src.pieces(part.ids), self.tokenizer.tgt.pieces(output.ids))
+            found.append(tuple((src - 1, tgt) for src, tgt in links if src > 0) if part.code else links)
+        return found
 
     def _translation(self, part: Part, output: Hypothesis, links: Links | None) -> Translation:
         pieces = [*self.tokenizer.tgt.pieces(output.ids), END]

@@ -120,6 +120,19 @@ def test_the_same_translations(imported: Imported, beam: int) -> None:
     assert len({translation.text for translation in ours}) > 2
 
 
+@pytest.mark.parametrize("imported", ["tied"], indirect=True)
+def test_every_part_of_a_long_text_is_told_its_language(imported: Imported) -> None:
+    """And the words of the alignment are those of the text, which has the code once."""
+    text = ">>fra<< " + " ".join(SOURCES[:200])
+    [code] = imported.ours.tokenizer.src.encode([">>fra<<"])[0]
+    parts = imported.ours._parts(0, text, "")
+    assert len(parts) > 2
+    assert all(part.ids[0] == code and part.ids.count(code) == 1 for part in parts)
+    [long] = imported.ours.translate([text], Search(beam=1, max_extra=0), align=True)
+    assert long.num_parts == len(parts)
+    assert max(src for src, _ in long.alignment or ()) < len(text.split())
+
+
 def test_the_run_says_where_it_comes_from(imported: Imported) -> None:
     run = Run(imported.folder / "ours")
     run.require_intact()
