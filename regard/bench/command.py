@@ -104,7 +104,7 @@ def bench_decode(
     file: Annotated[str, typer.Argument(help="text to translate, one sentence a line")],
     batch: Annotated[list[int] | None, typer.Option(min=1, help="sentences at once; default: 1 and 32")] = None,
     beam: Annotated[int, typer.Option(min=1, help="the beam of all")] = 4,
-    sentences: Annotated[int, typer.Option(min=1, help="of the file, in each round; one at a time, only 16")] = 256,
+    sentences: Annotated[int, typer.Option(min=1, help="of the file, in each round; one at a time, only 16")] = 128,
     rounds: Annotated[int, typer.Option(min=1, help="interleaved rounds; the median counts")] = 3,
     max_length: Annotated[int, typer.Option(min=1, help="of an output, in tokens")] = 128,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps")] = "cpu",

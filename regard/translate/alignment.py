@@ -1,8 +1,8 @@
 """Which words belong together, read off cross-attention.
 
 Which attention says best what belongs together was measured (EXPERIMENTS.md). In a deep decoder it is the middle layer where
-a target word is fed in: the decoder knows the word there, and attends to what it was translated from (Chen et al. 2020). In a
-shallow one no layer has the time for that: there it is the last, where the word is predicted.
+a target word is fed in: there the decoder knows the word, and attends to what it was translated from (Chen et al. 2020). In
+a shallow one no layer has the time for that: there it is the last, where the word is predicted.
 """
 
 from collections.abc import Sequence
