@@ -87,6 +87,11 @@ class ModelConfig:
     def d_head(self) -> int:
         return self.d_model // self.num_heads
 
+    @property
+    def longest_sequence(self) -> int:
+        """In tokens, on either side. Sinusoids have no end, but memory has."""
+        return self.max_positions if self.positions == "learned" else 2**20
+
     @classmethod
     def preset(cls, name: str, *, vocab_size: int) -> "ModelConfig":
         """One of the named sizes, with one vocabulary for both sides."""

@@ -1,6 +1,7 @@
 """`regard info`: what a run is, and whether its files are what was written."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,7 +65,7 @@ def read_info(folder: Path) -> Info:
 def _validation(metrics: list[dict[str, Any]], weights: Weights) -> Validated | None:
     """What the log says of these weights."""
     for line in reversed(metrics):
-        if tuple(line.get("averaged", ())) == weights.steps:
+        if "averaged" in line and tuple(line["averaged"]) == weights.steps:
             return Validated(line["step"], line["average_nll"], line.get("average_bleu"))
         if "valid_nll" in line and weights.steps == (line["step"],):
             return Validated(line["step"], line["valid_nll"], line.get("valid_bleu"))
@@ -78,13 +79,7 @@ def _num_parameters(path: Path) -> int | None:
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 (it is no dictionary)
     except (OSError, SafetensorError):
         return None
-    total = 0
-    for shape in shapes:
-        count = 1
-        for size in shape:
-            count *= size
-        total += count
-    return total
+    return sum(int(math.prod(shape)) for shape in shapes)
 
 
 def print_info(info: Info) -> None:
@@ -128,7 +123,7 @@ def _quality(info: Info) -> str:
 def as_json(info: Info) -> str:
     from regard.settings import to_table
 
-    table = {name: value for name, value in vars(info).items() if name not in ("config", "weights", "folder")}
+    table = vars(info) | {"validation": info.validation and info.validation._asdict()}
     table |= {
         "folder": str(info.folder),
         "config": to_table(info.config),

@@ -19,21 +19,20 @@ from rich.progress import Progress
 from rich.table import Table
 
 from regard.bench.model import Speed, machine
-from regard.data.batch import collate
+from regard.bench.search import encoded_lines
+from regard.data.batch import collate_sources
 from regard.exchange.ctranslate import write_ctranslate2
 from regard.exchange.huggingface import write_huggingface
 from regard.model.cache import DecoderCache
 from regard.model.transformer import Transformer
 from regard.search.beam import beam
-from regard.text.cleaning import normalise
-from regard.text.corpus import read_lines
+from regard.search.hypothesis import TIE
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from regard.train.device import synchronize
 from regard.translate.translator import Translator, load
 
 Ids = list[int]
 Engine = Callable[[list[Ids]], list[Ids]]  # sources to outputs, without EOS
-TOLERANCE = 1e-4
 LENGTHS = (50, 400)
 
 
@@ -73,7 +72,9 @@ def run(settings: DecodeBenchSettings, folder: Path, source: str, *, json_path: 
         for batch in settings.batches:
             # One at a time, a few sentences say as much as many; in batches, there must be some.
             texts = sources[:: max(1, len(sources) // 16)] if batch == 1 else sources
-            speeds, outputs = interleaved(settings, engines, [texts[n : n + batch] for n in range(0, len(texts), batch)])
+            speeds, outputs = interleaved(
+                settings, engines, [texts[n : n + batch] for n in range(0, len(texts), batch)], translator.device
+            )
             agreements = {name: agreement(translator, texts, outputs["regard"], found) for name, found in outputs.items()}
             print_table(console, batch, speeds, agreements, len(texts))
             report["batches"][batch] = {
@@ -93,10 +94,7 @@ def run(settings: DecodeBenchSettings, folder: Path, source: str, *, json_path: 
 
 def chosen_sources(translator: Translator, source: str, count: int) -> list[Ids]:
     """Evenly from the text, and then by length, as a translator would batch them."""
-    texts = [normalise(line) for line in read_lines(source)]
-    ids = [row for row in translator.tokenizer.src.encode(texts) if 0 < len(row) <= translator.limit]
-    if not ids:
-        raise ValueError(f"no text in {source}; give at least one line")
+    ids = encoded_lines(translator, source)
     every = max(1, len(ids) // count)
     return sorted(ids[::every][:count], key=len)
 
@@ -122,7 +120,7 @@ def engines_of(translator: Translator, settings: DecodeBenchSettings, workshop: 
 
 def decoded(model: Transformer, rows: list[Ids], settings: DecodeBenchSettings) -> list[Ids]:
     device = model.output_weight.device
-    cache = model.start(collate(rows, [[] for _ in rows]).src.to(device))
+    cache = model.start(collate_sources(rows).to(device))
     found = beam(
         model.step,
         cache,
@@ -149,7 +147,7 @@ def hugging_face_engine(model: Transformer, tokenizer: Tokenizer, folder: Path, 
 
     @torch.inference_mode()
     def engine(rows: list[Ids]) -> list[Ids]:
-        src = collate(rows, [[] for _ in rows]).src.to(device)
+        src = collate_sources(rows).to(device)
         found = theirs.generate(
             input_ids=src,
             attention_mask=(src != PAD_ID).long(),
@@ -191,13 +189,12 @@ def ctranslate2_engine(
 
 
 def interleaved(
-    settings: DecodeBenchSettings, engines: dict[str, Engine], batches: list[list[Ids]]
+    settings: DecodeBenchSettings, engines: dict[str, Engine], batches: list[list[Ids]], device: torch.device
 ) -> tuple[list[Speed], dict[str, list[Ids]]]:
     """Target tokens per second, EOS counted, round by round with each engine in turn; and what came out."""
     rounds: dict[str, list[float]] = {name: [] for name in engines}
     outputs: dict[str, list[Ids]] = {}
     stderr = Console(stderr=True)
-    device = torch.device(settings.device if settings.device != "auto" else "cpu")
     with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
         task = progress.add_task("warming up", total=settings.rounds * len(engines) * len(batches))
         for engine in engines.values():
@@ -228,14 +225,14 @@ def agreement(translator: Translator, sources: Sequence[Ids], ours: Sequence[Ids
     gains = [other - one for one, other in zip(log_probs(ours), log_probs(theirs), strict=True)]
     return Agreement(
         equal=len(ours) - len(places),
-        ties=sum(abs(gain) <= TOLERANCE for gain in gains),
-        better=sum(gain > TOLERANCE for gain in gains),
-        worse=sum(gain < -TOLERANCE for gain in gains),
+        ties=sum(abs(gain) <= TIE for gain in gains),
+        better=sum(gain > TIE for gain in gains),
+        worse=sum(gain < -TIE for gain in gains),
     )
 
 
 def by_length(translator: Translator, rows: list[Ids], width: int) -> dict[int, float]:
-    """Seconds a token, of outputs that may not end before they have so many: the first are the shortest of three rounds."""
+    """Seconds a token, of outputs that may not end before they have so many: the faster of two rounds."""
     [model] = translator.models
 
     def never_ending(ids: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
@@ -244,18 +241,18 @@ def by_length(translator: Translator, rows: list[Ids], width: int) -> dict[int, 
         return log_probs
 
     seconds: dict[int, float] = {}
-    src = collate(rows, [[] for _ in rows]).src.to(translator.device)
+    src = collate_sources(rows).to(translator.device)
     for length in LENGTHS:
         taken = []
         for _ in range(2):
             cache = model.start(src)
             synchronize(translator.device)
             began = time.perf_counter()
-            limits = [length] * len(rows)
+            limits = [min(length, model.config.longest_sequence - 1)] * len(rows)
             beam(never_ending, cache, limits, width=width, bos_id=BOS_ID, eos_id=EOS_ID, alpha=0.0, device=translator.device)
             synchronize(translator.device)
             taken.append(time.perf_counter() - began)
-        seconds[length] = min(taken) / (length * len(rows))
+        seconds[length] = min(taken) / sum(limits)
     return seconds
 
 

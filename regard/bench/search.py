@@ -9,14 +9,15 @@ from rich.console import Console
 from rich.progress import Progress
 
 from regard.bench.model import machine
-from regard.data.batch import collate
+from regard.data.batch import collate_sources
 from regard.search.beam import BeamResult, Candidate, beam
+from regard.search.hypothesis import TIE
 from regard.text.cleaning import normalise
 from regard.text.corpus import read_lines
 from regard.text.tokenizer import BOS_ID, EOS_ID
+from regard.translate.search import MAX_EXTRA
 from regard.translate.translator import Translator, load
 
-TOLERANCE = 1e-4  # between scores; what is closer is a tie, which rounding may decide
 Verdict = Literal["equal", "tie", "different"]
 Chosen = dict[tuple[int, ...], float]  # hypotheses that a step keeps or finishes, and their totals
 
@@ -31,10 +32,7 @@ class SearchBenchSettings:
 
 def run(settings: SearchBenchSettings, folder: Path, source: str) -> None:
     translator = load(folder, device=settings.device)
-    texts = [normalise(line) for line in read_lines(source)]
-    ids = [row for row in translator.tokenizer.src.encode(texts) if 0 < len(row) <= translator.limit][: settings.max_lines]
-    if not ids:
-        raise ValueError(f"no text in {source}; give at least one line")
+    ids = encoded_lines(translator, source)[: settings.max_lines]
     narrow, wide = settings.beams
     stderr, console = Console(stderr=True), Console()
     with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
@@ -54,9 +52,18 @@ def run(settings: SearchBenchSettings, folder: Path, source: str) -> None:
             highlight=False,
         )
     pairs = list(zip(results[settings.batches[-1]], wider, strict=True))
-    lower = sum(b.hypotheses[0].score < a.hypotheses[0].score - TOLERANCE for a, b in pairs)
-    higher = sum(b.hypotheses[0].score > a.hypotheses[0].score + TOLERANCE for a, b in pairs)
+    lower = sum(b.hypotheses[0].score < a.hypotheses[0].score - TIE for a, b in pairs)
+    higher = sum(b.hypotheses[0].score > a.hypotheses[0].score + TIE for a, b in pairs)
     console.print(f"beam {wide} against {narrow}: {lower:,} score lower, {higher:,} higher", highlight=False)
+
+
+def encoded_lines(translator: Translator, source: str) -> list[list[int]]:
+    """The lines of a file that are neither empty nor too long."""
+    texts = [normalise(line) for line in read_lines(source)]
+    ids = [row for row in translator.tokenizer.src.encode(texts) if 0 < len(row) <= translator.limit]
+    if not ids:
+        raise ValueError(f"no text in {source}; give at least one line")
+    return ids
 
 
 def searched(translator: Translator, ids: Sequence[list[int]], *, width: int, batch: int) -> Iterator[BeamResult]:
@@ -64,11 +71,11 @@ def searched(translator: Translator, ids: Sequence[list[int]], *, width: int, ba
     [model] = translator.models
     for start in range(0, len(ids), batch):
         rows = ids[start : start + batch]
-        cache = model.start(collate(rows, [[] for _ in rows]).src.to(translator.device))
+        cache = model.start(collate_sources(rows).to(translator.device))
         yield from beam(
             model.step,
             cache,
-            [len(row) + 50 for row in rows],
+            [min(len(row) + MAX_EXTRA, model.config.longest_sequence - 1) for row in rows],
             width=width,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
@@ -88,10 +95,10 @@ def compare(one: BeamResult, other: BeamResult) -> Verdict:
         if our_choice.keys() != their_choice.keys():
             totals = [total for ids, total in our_choice.items() if ids not in their_choice]
             totals += [total for ids, total in their_choice.items() if ids not in our_choice]
-            return "tie" if max(totals) - min(totals) <= TOLERANCE else "different"
+            return "tie" if max(totals) - min(totals) <= TIE else "different"
         ours, theirs = (_kept(step, beams) for step, beams in ((our_step, ours), (their_step, theirs)))
     scores = one.hypotheses[0].score, other.hypotheses[0].score  # the same candidates, ranked otherwise in the end
-    return "tie" if abs(scores[0] - scores[1]) <= TOLERANCE else "different"
+    return "tie" if abs(scores[0] - scores[1]) <= TIE else "different"
 
 
 def _chosen(step: Sequence[Candidate], beams: list[tuple[int, ...]]) -> Chosen:

@@ -38,6 +38,11 @@ def collate(src: Sequence[Row], tgt: Sequence[Row]) -> Batch:
     return Batch(torch.from_numpy(_padded(src)), torch.from_numpy(tgt_in), torch.from_numpy(targets))
 
 
+def collate_sources(src: Sequence[Row]) -> Int[Tensor, "B S"]:
+    """What there is before there is a target."""
+    return torch.from_numpy(_padded(src))
+
+
 def _padded(rows: Sequence[Row]) -> npt.NDArray[np.int64]:
     """One table, written in two strokes: all ids, then an EOS behind each row."""
     lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))

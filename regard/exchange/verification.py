@@ -11,14 +11,14 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from regard.data.batch import collate
+from regard.data.batch import collate_sources
 from regard.model.transformer import Transformer
 from regard.search.greedy import greedy
+from regard.search.hypothesis import TIE
 from regard.text.cleaning import normalise
 from regard.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from regard.translate.search import MAX_EXTRA
 
-TIE = 1e-4
-EXTRA_PIECES = 50  # an output may be so much longer than its source, as in the paper
 MAX_POSITIONS = 1024  # of sinusoids, which other programs keep in tables
 BATCH = 32
 BROKEN = "\ufffd"  # what bytes that are no UTF-8 are decoded to
@@ -67,7 +67,7 @@ def _sources(texts: Iterable[tuple[str, str | None]], tokenizer: Tokenizer, max_
     for text, reference in texts:
         ids = tokenizer.src.encode([normalise(text)])[0]
         if ids and len(ids) < max_positions:
-            yield Source(text, reference, ids, min(len(ids) + EXTRA_PIECES, max_positions - 1))
+            yield Source(text, reference, ids, min(len(ids) + MAX_EXTRA, max_positions - 1))
 
 
 def our_outputs(model: Transformer, tokenizer: Tokenizer, sources: Sequence[Source]) -> Iterator[tuple[int, Output]]:
@@ -76,7 +76,7 @@ def our_outputs(model: Transformer, tokenizer: Tokenizer, sources: Sequence[Sour
     for places in _batches(sources):
         rows = [sources[place] for place in places]
         max_lengths = [row.max_length for row in rows]
-        cache = model.start(collate([row.ids for row in rows], [[]] * len(rows)).src.to(device))
+        cache = model.start(collate_sources([row.ids for row in rows]).to(device))
         found = greedy(model.step, cache, max_lengths, bos_id=BOS_ID, eos_id=EOS_ID, device=device)
         for place, hypothesis in zip(places, found, strict=True):
             ids = list(hypothesis.ids)

@@ -140,6 +140,7 @@ class DecoderCache:
             self.memory_values = self.memory_values[:, : len(sentences)]
         self.ancestry, self.lengths = self.ancestry[sentences], self.lengths[sentences]
         self.memory_mask = self.memory_mask[sentences]
+        self.longest = int(self.lengths.max()) if len(sentences) else 0
 
     def replace(self, sentences: Int[Tensor, " R"], other: "DecoderCache") -> None:
         """Puts the sentences of `other` (as many, of the same width) where these were, so that finished ones make room for

@@ -57,20 +57,26 @@ ONE_DNN_PAYS = 2**22  # multiplications in a product; below, the detour costs mo
 
 class PackedWeight:
     """A matrix once more, in the order in which oneDNN reads it: a step of decoding multiplies few rows by large matrices,
-    and would spend most of its time on bringing them into that order."""
+    and would spend most of its time on bringing them into that order. A copy of the model has to pack anew."""
 
     def __init__(self, weight: Float[Tensor, "O I"]) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_FOR)
         self.made_from = (weight.data_ptr(), weight._version)
 
     def serves(self, x: Tensor, weight: Float[Tensor, "O I"]) -> bool:
-        """Not while gradients are wanted, and not after the matrix has changed."""
+        """Not while gradients are wanted, and not after the matrix has changed (a change behind torch's back, through
+        `.data`, goes unnoticed)."""
         is_current = (weight.data_ptr(), weight._version) == self.made_from
         return is_current and x.dtype == torch.float32 and not torch.is_grad_enabled() and takes_cpu_road(x)
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """What is packed cannot be copied or stored: nothing comes of it."""
+        return type(None), ()
+
     @staticmethod
     def is_possible(weight: Tensor) -> bool:
-        return HAS_ONE_DNN and weight.device.type == "cpu" and weight.dtype == torch.float32
+        is_watched = not weight.is_inference()  # such tensors do not count their changes
+        return HAS_ONE_DNN and is_watched and weight.device.type == "cpu" and weight.dtype == torch.float32
 
 
 PACKED_FOR = 32  # rows; the order that is best for so many is good for any number

@@ -185,14 +185,14 @@ class Transformer(nn.Module):
         self._require_eval("decoding")
         groups = [list(range(len(src)))]
         if src.device.type == "cpu":  # where arithmetic is dear and calls are cheap: little of it for padding
-            groups = similar_lengths((src != self.config.pad_id).sum(1).tolist())
+            groups = similar_lengths((src != self.config.pad_id).sum(1).tolist()) or groups
         memory = [self._project_source(src[rows], self._recorder(intervention)) for rows in groups]
         return DecoderCache.empty(memory, groups, self.padding_mask(src), width=width)
 
     def _project_source(self, src: Int[Tensor, "B S"], recorder: Recorder | None) -> KeyValue:
         """Keys and values of every decoder layer's cross-attention, without the padding that all of these have."""
         if src.device.type == "cpu":
-            src = src[:, : max(1, int((src != self.config.pad_id).sum(1).max()))]
+            src = src[:, : max([1, *(src != self.config.pad_id).sum(1).tolist()])]
         memory = self.encode(src, recorder)
         layers = [layer.cross_attention.project_memory(memory) for layer in self.decoder]
         return KeyValue(torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers]))

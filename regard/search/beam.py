@@ -49,6 +49,7 @@ class _Sentence:
     steps: list[tuple[Candidate, ...]]
 
     def is_done(self, best_total: float, length: int, *, width: int, num_best: int, alpha: float) -> bool:
+        assert not math.isnan(best_total), "the model gives probabilities that are no numbers"
         if len(self.finished) >= width or best_total == -math.inf:
             return True
         if len(self.finished) < num_best:
@@ -96,7 +97,8 @@ def beam(
         proposals = _propose(next_log_probs, totals, forced[rows, length - 1], num_proposals=2 * width)
         ends = (proposals.tokens == eos_id) & proposals.totals.isfinite()
         finishing = ends[:, :width]
-        totals, kept = proposals.totals.masked_fill(ends, -math.inf).topk(min(width, ends.shape[1]), dim=1)
+        kept = ends.byte().argsort(dim=1, stable=True)[:, :width]  # the best that do not end, in their order
+        totals = proposals.totals.masked_fill(ends, -math.inf).gather(1, kept)
         for row, place in finishing.nonzero().tolist():
             parent = int(proposals.parents[row, place])
             ids = tokens[row, parent, 1:].tolist()
@@ -163,7 +165,7 @@ def _candidates(proposals: _Proposals, finishing: Tensor, kept: Int[Tensor, "B W
     for totals, _, parents, tokens, ends, chosen in table:
         fates: list[Fate] = ["finished" if place < len(ends) and ends[place] else "pruned" for place in range(len(totals))]
         for place in chosen:
-            fates[place] = "kept"
+            fates[place] = "kept" if fates[place] == "pruned" else fates[place]
         rows = zip(parents, tokens, totals, fates, strict=True)
         found.append(tuple(Candidate(*row) for row in rows if row[2] > -math.inf))
     return found

@@ -1,4 +1,4 @@
-"""The most probable next token, again and again: what a beam of one does."""
+"""The most probable next token, again and again: what a beam of one does, but for the order of what is equally probable."""
 
 from collections.abc import Sequence
 

@@ -23,6 +23,7 @@ class Cache(Protocol):
     def select_sentences(self, sentences: Int[Tensor, " B"], /) -> None: ...
 
 
+TIE = 1e-4  # between log-probabilities; what lies closer, rounding may decide
 C = TypeVar("C", bound=Cache)
 Step = Callable[[Tensor, C], Tensor]
 
@@ -52,6 +53,9 @@ def length_penalty(length: int, alpha: float) -> float:
 def forced_tokens(prefixes: Sequence[Sequence[int]], max_lengths: Sequence[int], *, eos_id: int) -> Int[Tensor, "B T"]:
     """What the search may not choose itself, sentence by sentence and step by step; -1 where it may: first the prefix, in
     the end, after `max_lengths` tokens, EOS. So every output ends, and its log-probability is that of a whole sentence."""
+    assert all(len(prefix) <= limit for prefix, limit in zip(prefixes, max_lengths, strict=True)), (
+        "a prefix beyond its limit"
+    )
     forced = torch.full((len(prefixes), max(max_lengths, default=0) + 1), -1)
     for row, (prefix, max_length) in enumerate(zip(prefixes, max_lengths, strict=True)):
         forced[row, : len(prefix)] = torch.tensor(list(prefix), dtype=torch.long)

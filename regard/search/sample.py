@@ -73,7 +73,8 @@ def sample(
 
 def drawn(log_probs: Float[Tensor, "B W V"], draws: Float[Tensor, "B W"], sampling: Sampling) -> Int[Tensor, "B W"]:
     """The token at which the sum of probabilities, the largest first, passes what was drawn."""
-    scaled, order = (log_probs / sampling.temperature).softmax(-1).sort(-1, descending=True)
+    best = log_probs.amax(-1, keepdim=True)  # taken away first: a tiny temperature would make all of it infinite
+    scaled, order = ((log_probs - best) / sampling.temperature).softmax(-1).sort(-1, descending=True)
     probabilities = scaled * allowed(scaled, sampling)
     sums = probabilities.cumsum(-1)
     places = torch.searchsorted(sums, (draws.to(sums) * sums[..., -1])[..., None], right=True)
@@ -84,8 +85,9 @@ def drawn(log_probs: Float[Tensor, "B W V"], draws: Float[Tensor, "B W"], sampli
 
 def allowed(probabilities: Float[Tensor, "B W V"], sampling: Sampling) -> Bool[Tensor, "B W V"]:
     """Which of the probabilities, the largest first, may be drawn: always the first."""
-    before = probabilities.cumsum(-1) - probabilities  # what the more probable ones have together
-    keep = before < sampling.top_p
+    keep = torch.ones_like(probabilities, dtype=torch.bool)
+    if sampling.top_p < 1:
+        keep = probabilities.cumsum(-1) - probabilities < sampling.top_p  # what the more probable ones have together
     if sampling.top_k:
         keep[..., sampling.top_k :] = False
     keep[..., 0] = True

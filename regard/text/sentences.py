@@ -10,8 +10,9 @@ Count = Callable[[Sequence[str]], list[int]]  # how many subwords each of some t
 UNSPACED = {"zh", "zho", "chi", "cmn", "yue", "ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya"}
 
 _CLOSING = "[\"'”’»)\\]」』）】]*"
-# After . ! ? …, perhaps in quotes, where a space and then no lower-case letter follow; and after 。！？ anywhere.
-_SENTENCE_ENDS = re.compile(rf"(?<=[^\s])[.!?…]+{_CLOSING}\s+(?=[^\s])|[。！？｡]+{_CLOSING}\s*")
+# After . ! ? …, perhaps in quotes, where a space and then no lower-case letter follow; and after 。！？ anywhere. This
+# matches wherever such letters stand, so that it need not try again at each of a thousand dots.
+_SENTENCE_ENDS = re.compile(rf"[.!?…]+{_CLOSING}(\s*)|[。！？｡]+{_CLOSING}\s*")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:\w|Mr|Mrs|Ms|Dr|St|Jr|Sr|No|Nr|Prof|Abb|Fig|bzw|vgl|ca|vs|etc|Vol|pp|Inc|Ltd|Co|Corp)\.\s+$"
 )
@@ -24,8 +25,10 @@ def sentences(text: str) -> list[str]:
     """Cut after sentence ends. Where it is not clear that one ends, it goes on: better too long than torn."""
     parts, start = [], 0
     for end in _SENTENCE_ENDS.finditer(text):
-        follows = text[end.end() : end.end() + 1]
-        if follows.islower() or _ABBREVIATION.search(text, max(start, end.end() - 12), end.end()):
+        needs_space = end[1] is not None
+        if needs_space and (not end[1] or text[end.end() : end.end() + 1].islower()):
+            continue
+        if needs_space and _ABBREVIATION.search(text, max(start, end.end() - 12), end.end()):
             continue
         parts.append(text[start : end.end()].strip())
         start = end.end()
@@ -56,9 +59,9 @@ def _cut(text: str, count: Count, limit: int) -> list[str]:
     if _fits(text, count, limit):
         return [text]
     for ends in (_CLAUSE_ENDS, _SPACES):
-        units = _split_after(ends, text)
-        if len(units) > 1:
-            return [part for packed in _packed(units, count, limit) for part in _cut(packed, count, limit)]
+        packed = list(_packed(_split_after(ends, text), count, limit))
+        if len(packed) > 1:  # one is the text itself, for which its units together have too few subwords: cut it otherwise
+            return [part for text in packed for part in _cut(text, count, limit)]
     half = len(text) // 2
     return [text] if half == 0 else [*_cut(text[:half], count, limit), *_cut(text[half:], count, limit)]
 

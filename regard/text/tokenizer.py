@@ -22,7 +22,7 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 NUM_RESERVED = 4 + 256  # the special tokens, and every byte
 SPACE = "▁"  # as SentencePiece writes it, before every word
 MARIAN = "<marian>"  # a control piece of imported models; those behind it are found in text, and are UNK to the model
-_LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)
+LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)  # which imported models of many languages are told theirs by
 
 
 def learn_subwords(sentences: Iterable[str], vocab_size: int) -> bytes:
@@ -84,7 +84,7 @@ class Subwords:
     def _encode_as_marian(self, text: str) -> list[int]:
         """As Marian's users do it: a language code is cut off first, and pieces are looked up by what they say, so that a
         word which this side's model does not know may still be a piece of the other side's."""
-        code = _LANGUAGE_CODE.match(text)
+        code = LANGUAGE_CODE.match(text)
         pieces: list[str] = self._processor.encode(text[code.end() :] if code else text, out_type=str)
         ids = [int(self._processor.piece_to_id(piece)) for piece in ([code[0], *pieces] if code else pieces)]
         return [n if UNK_ID < n < len(self) else UNK_ID for n in ids]
@@ -138,7 +138,6 @@ class Subwords:
 
     def ids(self, pieces: Sequence[str]) -> list[int]:
         """The opposite of `pieces`; what is no piece is unknown."""
-        """What is no piece is UNK."""
         ids: list[int] = self._processor.piece_to_id(list(pieces))
         return [n if n < len(self) else UNK_ID for n in ids]
 

@@ -115,8 +115,7 @@ class ValidationText:
         texts = [""] * self.num_references
         for rows, batch in self._batches(self.num_references):
             lengths = 2 * (batch.src != model.config.pad_id).sum(1) + 10  # untrained models never end by themselves
-            if model.config.positions == "learned":
-                lengths = lengths.clamp(max=model.config.max_positions - 1)
+            lengths = lengths.clamp(max=model.config.longest_sequence - 1)
             if at_reference_length:
                 lengths = (batch.tgt_out != model.config.pad_id).sum(1)
             cache = model.start(batch.src.to(device))

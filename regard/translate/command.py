@@ -36,9 +36,7 @@ class Files:
 
 def translate(runs: Sequence[Path], files: Files, search: Search, *, batch: BatchSize, form: Form, device: str) -> None:
     """One line out for each line in, in their order; with `form` "nbest" as many as there are translations."""
-    for written in (files.output, files.alignments):
-        if written is not None and files.source != STDIN and written.exists() and written.samefile(files.source):
-            raise ValueError(f"{written} is the text to translate; give another file to write to")
+    require_apart([files.source, files.prefixes], [files.output, files.alignments])
     total = count_lines(files.source)
     lines = read_lines(files.source)
     prefixes = None if files.prefixes is None else read_lines(str(files.prefixes))
@@ -85,6 +83,7 @@ def score(
     device: str,
 ) -> None:
     """A line for each pair: its log-probability, and on request those of its tokens."""
+    require_apart([src, tgt], [output, alignments])
     sources, targets = list(read_lines(src)), list(read_lines(tgt))
     if len(sources) != len(targets):
         raise ValueError(f"{src} has {len(sources)} lines and {tgt} has {len(targets)}; they must be equally many")
@@ -103,6 +102,15 @@ def score(
     if num_tokens:
         nll = -sum(one.log_prob for one in scored) / num_tokens
         Console(stderr=True).print(f"{len(scored):,} pairs, {num_tokens:,} tokens: perplexity {perplexity(nll):,.3f}")
+
+
+def require_apart(read: Sequence[str | Path | None], written: Sequence[Path | None]) -> None:
+    """Nothing is written over what is read, or twice into one file."""
+    seen = [Path(path).resolve() for path in read if path is not None and path != STDIN]
+    for path in written:
+        if path is not None and path.resolve() in seen and not path.is_char_device():
+            raise ValueError(f"{path} is given twice, to read from or to write to; give another file to write to")
+        seen += [] if path is None else [path.resolve()]
 
 
 def _line(number: int, translation: Translation, form: Form) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from regard.search.sample import Sampling
 
 AS_THE_MODEL_SAYS = Sampling()
+MAX_EXTRA = 50
+MOST_ALPHA = 10  # 1 is division by length; far beyond, numbers overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +20,7 @@ class Search:
     sampling: Sampling = AS_THE_MODEL_SAYS
     seed: int = 1  # of what is drawn; a text's draws do not depend on its neighbours
     minimum_risk: bool = False  # of the candidates, take the one most like all the others (by chrF)
-    max_extra: int = 50  # tokens that an output may have beyond its input
+    max_extra: int = MAX_EXTRA  # tokens that an output may have beyond its input
 
     def __post_init__(self) -> None:
         if self.beam < 1:
@@ -30,6 +32,8 @@ class Search:
             raise ValueError(f"{self.num_best} translations cannot come from {source}; ask for fewer, or widen it")
         if self.minimum_risk and self.num_candidates < 2:
             raise ValueError("minimum risk needs candidates to compare; give a beam or samples of 2 or more")
+        if not -MOST_ALPHA <= self.alpha <= MOST_ALPHA:
+            raise ValueError(f"the length penalty's α is {self.alpha}; it must lie between -{MOST_ALPHA} and {MOST_ALPHA}")
         if self.max_extra < 0:
             raise ValueError(f"an output cannot be {self.max_extra} tokens longer than its input; give at least 0")
 

@@ -24,7 +24,7 @@ class Translation:
     log_prob: float
     score: float  # log_prob over the length penalty: what candidates are ranked by
     num_parts: int = 1
-    alternatives: tuple["Translation", ...] = ()  # the next best, where more than one was asked for
+    alternatives: tuple["Translation", ...] = ()  # the next best, or the others drawn, where more were asked for
     alignment: Links | None = None  # (source word, target word), from 0; None: not asked for
 
     @property
@@ -55,7 +55,8 @@ def with_alternatives(translations: list[Translation]) -> Translation:
 def together(source: str, text: str, parts: list[Translation], alignment: Links | None) -> Translation:
     """A text's from those of its parts. The alternatives are then too many to list."""
     if len(parts) == 1:
-        return replace(parts[0], source=source)
+        alternatives = tuple(replace(one, source=source) for one in parts[0].alternatives)
+        return replace(parts[0], source=source, alternatives=alternatives)
     return Translation(
         source=source,
         text=text,

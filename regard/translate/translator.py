@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from regard.checkpoint import Run, load_weights
 from regard.config import RunConfig
-from regard.data.batch import Batch, collate
+from regard.data.batch import Batch, collate, collate_sources
 from regard.model.transformer import Transformer
 from regard.search.beam import beam
 from regard.search.ensemble import Caches, ensemble
@@ -23,15 +22,14 @@ from regard.search.hypothesis import Cache, Hypothesis, Step, hypothesis
 from regard.search.sample import sample
 from regard.text.cleaning import normalise
 from regard.text.sentences import joined, parts_for
-from regard.text.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer
+from regard.text.tokenizer import BOS_ID, EOS_ID, LANGUAGE_CODE, UNK_ID, Tokenizer
 from regard.train.device import advice_on_memory, find_device
-from regard.translate.alignment import Links, place_for, shifted, word_links
+from regard.translate.alignment import Links, place_for, shifted, word_links, words_of
 from regard.translate.risk import least_risky
 from regard.translate.search import BatchSize, Search
 from regard.translate.translation import END, Token, Translation, empty, together, with_alternatives
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384, "mps": 4096}
-LANGUAGE_CODE = re.compile(r">>\S+<<\s*")  # which imported models of many languages are told theirs by
 NO_LIMIT = 1024  # subwords, for a run that was told to learn from texts of any length
 DEFAULT_SEARCH, DEFAULT_BATCH = Search(), BatchSize()
 
@@ -113,18 +111,18 @@ class Translator:
         if prefixes and len(prefixes) != len(texts):
             raise ValueError(f"there are {len(prefixes)} prefixes for {len(texts)} texts")
         parts = [self._parts(n, normalise(text), prefixes[n] if prefixes else "") for n, text in enumerate(texts)]
-        found: list[list[Translation | None]] = [[None] * len(of_text) for of_text in parts]
+        found: list[dict[int, Translation]] = [{} for _ in texts]
         for number, of_text in enumerate(parts):
             if not of_text:
                 yield number, empty(texts[number], aligned=align)
         every_part = [part for of_text in parts for part in of_text]
-        for places in self._batches([len(part.ids) + 1 for part in every_part], batch):
+        for places in self._batches([len(part.ids) + 1 for part in every_part], batch, search.num_candidates):
             group = [every_part[place] for place in places]
             for part, translation in zip(group, self._translate(group, search, align), strict=True):
-                found[part.text][part.place] = translation
-                finished = [one for one in found[part.text] if one is not None]
+                finished = found[part.text]
+                finished[part.place] = translation
                 if len(finished) == len(parts[part.text]):
-                    yield part.text, self._together(texts[part.text], finished)
+                    yield part.text, self._together(texts[part.text], [finished[place] for place in sorted(finished)])
 
     def score(
         self,
@@ -168,28 +166,35 @@ class Translator:
     @property
     def limit(self) -> int:
         """The most subwords it could have learnt from: the longest text was as long as its corpus happened to have."""
-        limit = self.config.data.cleaning.max_tokens or NO_LIMIT
-        for model in self.models:
-            if model.config.positions == "learned":
-                limit = min(limit, model.config.max_positions - 1)
-        return limit
+        return min(self.config.data.cleaning.max_tokens or NO_LIMIT, self._longest_output)
+
+    @property
+    def _longest_output(self) -> int:
+        return min(model.config.longest_sequence for model in self.models) - 1  # BOS, or EOS, is one more
 
     def _parts(self, number: int, text: str, prefix: str) -> list[Part]:
         if not text:
             return []
         forced = self.tokenizer.tgt.encode([normalise(prefix)])[0] if prefix else []
+        if len(forced) > self._longest_output:
+            raise ValueError(
+                f"text {number + 1}: a prefix of {len(forced)} subwords is longer than what this model can say, "
+                f"{self._longest_output}"
+            )
         sources = [text] if forced else parts_for(text, self._count, used_to=self.used_to, limit=self.limit)
         code = LANGUAGE_CODE.match(text) if self.tokenizer.src.is_marian else None
-        codes = ["", *([code[0] if code else ""] * (len(sources) - 1))]  # what the first part begins with, all need
+        codes = ["", *([f"{code[0]} " if code else ""] * (len(sources) - 1))]  # what the first part begins with, all need
         ids = self.tokenizer.src.encode([code + source for code, source in zip(codes, sources, strict=True)])
         return [Part(number, place, *part, forced) for place, part in enumerate(zip(sources, codes, ids, strict=True))]
 
     def _count(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self.tokenizer.src.encode(texts)]
 
-    def _batches(self, lengths: Sequence[int], size: BatchSize) -> Iterator[list[int]]:
-        """Places in `lengths`: neighbours in length together, the longest first, for if they fit into memory, all do."""
-        budget = size.tokens or (math.inf if size.sentences else BATCH_TOKENS.get(self.device.type, 1024))
+    def _batches(self, lengths: Sequence[int], size: BatchSize, width: int = 1) -> Iterator[list[int]]:
+        """Places in `lengths`: neighbours in length together, the longest first, for if they fit into memory, all do. Fewer
+        where each is searched more widely than usual."""
+        suits = BATCH_TOKENS.get(self.device.type, 1024) * DEFAULT_SEARCH.beam // max(width, DEFAULT_SEARCH.beam)
+        budget = size.tokens or (math.inf if size.sentences else suits)
         group: list[int] = []
         longest = 0
         for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
@@ -215,11 +220,9 @@ class Translator:
 
     def _search(self, parts: Sequence[Part], search: Search) -> list[list[Hypothesis]]:
         """Each part's candidates."""
-        src = collate([part.ids for part in parts], [[] for _ in parts]).src.to(self.device)
+        src = collate_sources([part.ids for part in parts]).to(self.device)
         max_lengths = [max(len(part.ids) + search.max_extra, len(part.prefix)) for part in parts]
-        for model in self.models:
-            if model.config.positions == "learned":
-                max_lengths = [min(length, model.config.max_positions - 1) for length in max_lengths]
+        max_lengths = [min(length, self._longest_output) for length in max_lengths]
         prefixes = [part.prefix for part in parts]
         step, cache = self._start(src)
         if search.samples:
@@ -292,7 +295,9 @@ class Translator:
         attention = trace.decoder.cross_attention[place.layer].weights.mean(1)[:, int(place.fed_in) :].cpu()
         found = []
         for part, output, weights in zip(parts, outputs, attention, strict=True):
-            links = word_links(weights, self.tokenizer.src.pieces(part.ids), self.tokenizer.tgt.pieces(output.ids))
+            source = words_of(self.tokenizer.src.pieces(part.ids), part.code + part.source)
+            text = self.tokenizer.tgt.decode(output.ids)
+            links = word_links(weights, source, words_of(self.tokenizer.tgt.pieces(output.ids), text))
             found.append(tuple((src - 1, tgt) for src, tgt in links if src > 0) if part.code else links)
         return found
 
@@ -300,7 +305,7 @@ class Translator:
         pieces = [*self.tokenizer.tgt.pieces(output.ids), END]
         return Translation(
             source=part.source,
-            text=self.tokenizer.tgt.decode(output.ids),
+            text=" ".join(self.tokenizer.tgt.decode(output.ids).split()),  # bytes may spell any space, a new line too
             tokens=tuple(map(Token, pieces, output.log_probs)),
             log_prob=output.log_prob,
             score=output.score,
@@ -317,6 +322,8 @@ class Translator:
     def _ids_of(self, number: int, pieces: Sequence[str]) -> list[int]:
         ids = self.tokenizer.tgt.ids(pieces)
         for piece, token in zip(pieces, ids, strict=True):
+            if token <= EOS_ID:
+                raise ValueError(f"target {number}: {piece} is no part of a text; leave it out, the end is counted anyway")
             if token == UNK_ID and piece != self.tokenizer.tgt.pieces([UNK_ID])[0]:
                 raise ValueError(f"target {number}: {piece!r} is no subword of this model; is this text, not pieces?")
         return ids

@@ -99,7 +99,9 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
     [
         (["/no/such/run", SOURCE], "/no/such/run is no run: it has no config.json"),
         ([RUN, "/no/such/file"], "there is no file /no/such/file"),
-        ([RUN, SOURCE, "-o", SOURCE], "is the text to translate; give another file to write to"),
+        ([RUN, SOURCE, "-o", SOURCE], "is given twice, to read from or to write to; give another file to write to"),
+        ([RUN, RUN / "config.json", "--prefixes", SOURCE, "-o", SOURCE], "is given twice"),
+        ([RUN, SOURCE, "-o", "/tmp/same", "--align", "/tmp/same"], "/tmp/same is given twice"),
         ([RUN, SOURCE, "-o", "/no/such/folder/x"], "there is no folder /no/such/folder to write x into"),
         ([RUN, SOURCE, "--batch-size", "3", "--batch-tokens", "3"], "give one of them"),
         ([RUN, SOURCE, "--nbest", "9"], "9 translations cannot come from a beam of 4"),

@@ -11,18 +11,27 @@ from regard.translate.risk import chrf, least_risky, ngrams
 
 
 def test_pieces_belong_to_the_words_that_spaces_separate() -> None:
-    assert words_of(["▁Hel", "lo", "▁", "▁wor", "ld", "▁<0xE6>"]) == [0, 0, 1, 1, 1, 2]
-    assert words_of(["▁", "木", "▁a"]) == [0, 0, 1]
-    assert words_of([]) == []
+    assert words_of(["▁Hel", "lo", "▁", "▁wor", "ld"], "Hello world") == [0, 0, 1, 1, 1]
+    assert words_of(["▁", "木", "▁a"], "木 a") == [0, 0, 1]
+    assert words_of([], "") == words_of(["<unk>", "▁"], " ") == []
+
+
+def test_pieces_that_are_not_in_the_text_make_no_words() -> None:
+    """Unknown pieces, spaces at the end, letters in bytes, spaces in bytes: the words are always those of the text."""
+    assert words_of(["<unk>", "▁Hello", "<unk>", "▁there"], "Hello there") == [0, 0, 1, 1]
+    assert words_of(["▁Hello", "▁"], "Hello") == [0, 0]
+    emoji = [f"<0x{byte:02X}>" for byte in "😀".encode()]
+    assert words_of(["▁a", "▁", *emoji, "▁", *emoji, "b"], "a 😀 😀b") == [0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]
+    assert words_of(["▁a", "<0x0A>", "b"], "a\nb") == [0, 1, 1]
 
 
 def test_a_word_goes_where_its_pieces_look_most() -> None:
     """Two target words of 2 and 1 pieces, two source words of 1 and 2, and EOS, which does not count."""
     weights = torch.tensor([[0.3, 0.2, 0.2, 0.3], [0.35, 0.2, 0.2, 0.25], [0.1, 0.1, 0.1, 0.7]])
     # First target word: 0.65 on source word 0 and 0.8 on source word 1, though no piece of that has more than 0.2.
-    assert word_links(weights, ["▁a", "▁b", "c"], ["▁x", "y", "▁z"]) == ((1, 0), (1, 1))
-    assert word_links(weights[:, :2], ["▁a"], ["▁x", "y", "▁z"]) == ((0, 0), (0, 1))
-    assert word_links(weights, [], ["▁x"]) == ()
+    assert word_links(weights, [0, 1, 1], [0, 0, 1]) == ((1, 0), (1, 1))
+    assert word_links(weights[:, :2], [0], [0, 0, 1]) == ((0, 0), (0, 1))
+    assert word_links(weights, [], [0]) == ()
 
 
 def test_links_of_parts_become_links_of_the_whole() -> None:

@@ -184,6 +184,31 @@ def test_kept_candidates_lead_to_what_was_found() -> None:
     assert {hypothesis.ids for hypothesis in found.hypotheses} <= finished
 
 
+def test_ties_and_forced_ends_leave_steps_that_can_be_followed() -> None:
+    """With many proposals of exactly the same probability, candidates in their order are still the next step's beams."""
+    for seed in range(50):
+        chance = random.Random(seed)
+        tables: dict[Prefix, list[float]] = {}
+
+        def table(
+            _: int, prefix: Prefix, tables: dict[Prefix, list[float]] = tables, chance: random.Random = chance
+        ) -> list[float]:
+            return tables.setdefault(prefix, chance.choice([[0.0, 0.25, 0.25, 0.25, 0.25], [0.0, 0.1, 0.3, 0.3, 0.3]]))
+
+        model = TableModel(table)
+        [found] = beam(model.step, model.start(), [4], width=3, bos_id=BOS, eos_id=EOS, num_best=3, keep_steps=True)
+        beams: list[tuple[int, ...]] = [()]
+        finished = set()
+        for step in found.steps:
+            assert all((candidate.token == EOS) <= (candidate.fate != "kept") for candidate in step)
+            for candidate in step:
+                ids = (*beams[candidate.parent], candidate.token)
+                assert candidate.total == pytest.approx(model.log_prob(0, BOS, ids))
+            finished |= {beams[candidate.parent] for candidate in step if candidate.fate == "finished"}
+            beams = [(*beams[candidate.parent], candidate.token) for candidate in step if candidate.fate == "kept"]
+        assert {hypothesis.ids for hypothesis in found.hypotheses} <= finished
+
+
 def test_those_that_stay_keep_their_places_where_they_can() -> None:
     assert without([False, True, False, False, True]) == [0, 3, 2]
     assert without([True, True]) == []

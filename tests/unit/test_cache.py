@@ -175,6 +175,24 @@ def test_misuse_is_caught(ids: Ids) -> None:
         model.train().start(ids(1, 4))
 
 
+def test_when_the_oldest_leave_the_others_have_their_positions(ids: Ids) -> None:
+    model = make_model(positions="learned")
+    cache = model.start(ids(2, 4))
+    for _ in range(60):
+        model.step(torch.tensor([1, 1]), cache)
+    cache.replace(torch.tensor([1]), model.start(ids(1, 4)))
+    for _ in range(4):
+        model.step(torch.tensor([1, 1]), cache)
+    cache.select_sentences(torch.tensor([1]))
+    for _ in range(60):  # there are 64 positions
+        model.step(torch.tensor([1]), cache)
+
+
+def test_nothing_can_be_started(model: Transformer) -> None:
+    cache = model.start(torch.empty(0, 3, dtype=torch.long))
+    assert model.step(torch.tensor([], dtype=torch.long), cache).shape == (0, VOCAB_SIZE)
+
+
 def test_an_emptied_cache_takes_an_empty_step(model: Transformer, ids: Ids) -> None:
     cache = model.start(ids(2, 4), width=3)
     model.step(torch.ones(6, dtype=torch.long), cache)
@@ -214,7 +232,8 @@ def test_work_per_step_grows_with_the_length_at_most(model: Transformer, ids: Id
 
 
 def test_room_doubles_and_changing_beams_moves_nothing(model: Transformer, ids: Ids) -> None:
-    cache: DecoderCache = model.start(ids(2, 4), width=3)
+    src = ids(2, 4)
+    cache: DecoderCache = model.start(src, width=3)
     places = set()
     for _ in range(FIRST_ROOM // 3 - 10):
         model.step(torch.ones(6, dtype=torch.long), cache)
@@ -223,8 +242,10 @@ def test_room_doubles_and_changing_beams_moves_nothing(model: Transformer, ids: 
         assert torch.equal(cache.keys, before)
         places.add(cache.keys.data_ptr())
     assert len(places) == 1
-    for _ in range(10):
-        model.step(torch.ones(6, dtype=torch.long), cache)
+    for _ in range(20):
+        log_probs = model.step(torch.ones(6, dtype=torch.long), cache)
+    expected = one_pass(model, src, torch.ones(2, int(cache.lengths[0]), dtype=torch.long))[:, -1]
+    torch.testing.assert_close(log_probs, expected.repeat_interleave(3, 0), atol=1e-12, rtol=0)
     assert cache.keys.shape == (2, 2, 4, 2 * FIRST_ROOM, 4)
 
 
@@ -234,7 +255,7 @@ def test_long_outputs_attend_to_little_more_than_their_own_past(model: Transform
     for turn in range(400):
         model.step(torch.ones(8, dtype=torch.long), cache)
         cache.select(torch.tensor([[turn % 4, 0, 1, 1], [0, 0, 0, 0]]))
-    assert cache.capacity <= 4 * 400
+    assert cache.capacity <= 1024
 
 
 def test_an_empty_source_gives_finite_log_probabilities(model: Transformer) -> None:

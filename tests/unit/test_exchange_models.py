@@ -11,7 +11,6 @@ import torch
 from regard.exchange.ctranslate import CTranslate2Model, write_ctranslate2
 from regard.exchange.huggingface import HuggingFaceModel, write_huggingface
 from regard.exchange.verification import (
-    TIE,
     Comparison,
     Exported,
     Output,
@@ -22,6 +21,7 @@ from regard.exchange.verification import (
     their_outputs,
 )
 from regard.model.transformer import Transformer
+from regard.search.hypothesis import TIE
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from tests.oracles.runs import make_tokenizer, make_translator, sentences
 

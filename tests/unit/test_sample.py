@@ -50,6 +50,11 @@ def test_the_largest_draw_still_finds_a_token_that_may_be_drawn() -> None:
     assert drawn(log_probs, torch.tensor([[1.0]]), Sampling(top_k=1)).item() == 0
 
 
+def test_a_tiny_temperature_is_greedy() -> None:
+    log_probs = torch.tensor([[[0.3, 0.4, 0.3]]]).log()
+    assert drawn(log_probs, torch.tensor([[0.999]]), Sampling(temperature=1e-40)).item() == 1
+
+
 def test_samples_are_as_probable_as_the_model_says() -> None:
     """The share of each whole sequence, of 4,000 drawn, against its probability: within five standard deviations."""
     model, count = TableModel(random_table(5, 4, sharpness=1.0)), 4000

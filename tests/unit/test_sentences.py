@@ -44,6 +44,19 @@ def test_parts_fit_and_nothing_is_lost() -> None:
             assert parts == ([text] if text else [""])
 
 
+def test_parts_that_are_more_together_than_apart_are_cut_all_the_same() -> None:
+    """As subwords may be where no space follows a comma: each unit has fewer than its share of the whole."""
+    parts = parts_for("aaa，bbb，ccc", lambda texts: [len(one) - 1 for one in texts], used_to=9, limit=9)
+    assert "".join(parts) == "aaa，bbb，ccc"
+    assert all(len(part) - 1 <= 9 for part in parts)
+
+
+def test_a_thousand_dots_take_no_time() -> None:
+    """Seconds, if each dot were tried to the end of all; a test that takes for ever fails, too."""
+    assert sentences("a" + "." * 100_000) == ["a" + "." * 100_000]
+    assert len(sentences("Was? " * 20_000)) == 20_000
+
+
 def test_a_sentence_is_cut_at_clauses_before_words_before_letters() -> None:
     count = lambda texts: [len(one) for one in texts]  # noqa: E731
     assert parts_for("aaa bbb, ccc ddd", count, used_to=10, limit=10) == ["aaa bbb,", "ccc ddd"]

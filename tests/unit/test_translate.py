@@ -4,6 +4,7 @@ import json
 import math
 import random
 import shutil
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ import torch
 
 import regard
 from regard.bench.search import compare, searched
-from regard.checkpoint import Run
+from regard.checkpoint import Run, weights_bytes
+from regard.model.layers import PackedWeight
 from regard.model.transformer import Transformer
 from regard.search.sample import Sampling
 from regard.text.tokenizer import BOS_ID, EOS_ID
 from regard.translate.search import BatchSize, Search
 from regard.translate.translator import Translator, load
+from tests.conftest import VOCAB_SIZE, tiny_config
+from tests.oracles.runs import make_tokenizer, make_translator, write_run
 
 RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
 SOURCES = (RUN / "source.de").read_text(encoding="utf-8").splitlines()
@@ -144,8 +148,18 @@ def test_a_translation_begins_as_it_is_told(translator: Translator) -> None:
     assert translations[2].text.startswith("Tom 木 is")  # a letter that is none of the subwords, through its bytes
     [scored] = translator.score(["Ich bin müde."], [" ".join(translations[0].pieces)], pieces=True)
     assert scored.log_prob == pytest.approx(translations[0].log_prob, abs=1e-4)
+    with pytest.raises(ValueError, match=r"target 1: </s> is no part of a text"):
+        translator.score(["a"], ["▁a </s>"], pieces=True)
     with pytest.raises(ValueError, match="1 prefixes for 2 texts"):
         translator.translate(["a", "b"], prefixes=["c"])
+
+
+def test_one_line_gives_one_line_whatever_is_drawn(translator: Translator) -> None:
+    """Bytes may spell a new line; at a high temperature they do."""
+    wild = Search(samples=40, num_best=40, sampling=Sampling(temperature=2.5))
+    texts = [one.text for first in translator.translate(SOURCES[:5], wild) for one in (first, *first.alternatives)]
+    assert any("\ufffd" in text for text in texts), "bytes must have come up"
+    assert all(len(text.splitlines()) <= 1 and text == " ".join(text.split()) for text in texts)
 
 
 def test_any_text_gives_some_text(translator: Translator) -> None:
@@ -221,8 +235,6 @@ def test_several_runs_average_what_they_say(translator: Translator, tmp_path: Pa
     other = Run(tmp_path / "other")
     torch.manual_seed(0)
     weights = Transformer(translator.config.model).state_dict()
-    from regard.checkpoint import weights_bytes
-
     other.publish({"model.safetensors": weights_bytes(weights)})
     alone = load(other.folder, device="cpu")
     both = load(RUN, other.folder, device="cpu")
@@ -259,6 +271,8 @@ def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
         ({"samples": 2, "num_best": 3}, "cannot come from 2 samples"),
         ({"beam": 1, "minimum_risk": True}, "candidates to compare"),
         ({"max_extra": -1}, "longer than its input"),
+        ({"alpha": 500.0}, "must lie between"),
+        ({"alpha": math.nan}, "must lie between"),
         ({"samples": -1}, "-1 samples"),
     ],
 )
@@ -268,8 +282,6 @@ def test_impossible_searches_are_refused(settings: dict[str, int], what: str) ->
 
 
 def test_packed_matrices_compute_the_same_and_notice_change() -> None:
-    from tests.conftest import tiny_config
-
     torch.manual_seed(0)
     model = Transformer(tiny_config(d_model=64, num_heads=4)).eval()
     src = torch.randint(3, 20, (3, 7))
@@ -279,6 +291,10 @@ def test_packed_matrices_compute_the_same_and_notice_change() -> None:
     if model.packed_output is None:
         pytest.skip("no oneDNN here")
     torch.testing.assert_close(model.step(tokens, model.start(src)), expected, atol=1e-5, rtol=0)
+    assert deepcopy(model).packed_output is None  # what is packed cannot be copied
+    right, model.packed_output.weight = model.packed_output.weight, PackedWeight(torch.zeros(VOCAB_SIZE, 64)).weight
+    assert not torch.allclose(model.step(tokens, model.start(src)), expected, atol=1e-3), "it is used"
+    model.packed_output.weight = right
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(0.5)
@@ -287,3 +303,16 @@ def test_packed_matrices_compute_the_same_and_notice_change() -> None:
     fresh = Transformer(model.config).eval()
     fresh.load_state_dict(model.state_dict())
     torch.testing.assert_close(changed, fresh.step(tokens, fresh.start(src)), atol=1e-6, rtol=0)
+
+
+def test_learned_positions_limit_what_is_read_and_said(tmp_path: Path) -> None:
+    """At the end of its positions a model of learned ones cuts sources, ends outputs, and refuses longer prefixes."""
+    tokenizer = make_tokenizer()
+    model = make_translator(tokenizer, positions="learned", max_positions=24)
+    translator = load(write_run(tmp_path / "run", model, tokenizer).folder, device="cpu")
+    assert translator.limit == 23
+    [translation] = translator.translate(["a b c d e f g " * 20], Search(beam=2))
+    assert translation.num_parts > 1
+    assert max(len(part.ids) for part in translator._parts(0, "a b c d e f g " * 20, "")) <= 23
+    with pytest.raises(ValueError, match=r"text 1: a prefix of \d+ subwords is longer than what this model can say, 23"):
+        translator.translate(["a"], prefixes=["a b c d e f g " * 20])
