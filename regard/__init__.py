@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.search.sample import Sampling
     from regard.translate.search import BatchSize, Search
     from regard.translate.translation import Translation
     from regard.translate.translator import Translator, load
 
-__all__ = ["BatchSize", "Search", "Translation", "Translator", "load"]
+__all__ = ["BatchSize", "Sampling", "Search", "Translation", "Translator", "load"]
 __version__ = "0.1.0"
 
 
@@ -21,6 +22,10 @@ def __getattr__(name: str) -> Any:
         from regard.translate import search
 
         return getattr(search, name)
+    if name == "Sampling":
+        from regard.search.sample import Sampling
+
+        return Sampling
     if name == "Translation":
         from regard.translate.translation import Translation
 

@@ -1,7 +1,6 @@
 """`regard` and `python -m regard`, which is also how torchrun starts it."""
 
 import io
-import os
 import signal
 import sys
 
@@ -16,9 +15,6 @@ def main() -> None:
         from regard.cli import app  # inside, so that Ctrl-C is no traceback even while this is read
 
         app()
-    except BrokenPipeError:  # whoever reads has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain when it flushes at exit
-        sys.exit(141)
     except (ValueError, OSError) as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(2)

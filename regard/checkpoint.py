@@ -152,10 +152,13 @@ class Run:
             raise DamagedError(f"{self.folder / name} is missing or not what was written")
 
     def damaged_files(self) -> list[str]:
-        """Names from the manifest whose files are missing or not what was written."""
+        """Names from the manifest whose files are missing or not what was written; without a manifest, nobody can say."""
+        manifest = self._manifest()
+        if not manifest:
+            return [MANIFEST]
         return [
             name
-            for name, digests in self._manifest().items()
+            for name, digests in manifest.items()
             if not (self.folder / name).exists() or sha256(self.folder / name) not in digests
         ]
 

@@ -140,14 +140,14 @@ def train(
 @app.command()
 def translate(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
-    file: Annotated[str, typer.Argument(help="text, one a line; default: standard input")] = "-",
+    file: Annotated[str, typer.Argument(help="text, one sentence a line, also .gz or .xz; default: standard input")] = "-",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="where to write; default: standard output")] = None,
     beam: Annotated[int, typer.Option(min=1, help="hypotheses to go on with at each step; 1: greedy search")] = 4,
     alpha: Annotated[float, typer.Option(help="of the length penalty; 0: none")] = 0.6,
     nbest: Annotated[int, typer.Option(min=1, help="translations for each line, as `number ||| text ||| ...`")] = 1,
     batch_tokens: Annotated[int, typer.Option(min=0, help="source tokens at once; 0: what suits the device")] = 0,
     batch_size: Annotated[int, typer.Option(min=0, help="or so many lines at once")] = 0,
-    sample: Annotated[int, typer.Option(min=0, help="draw so many at random instead of searching")] = 0,
+    sample: Annotated[int, typer.Option(min=0, help="draw so many at random; --nbest shows more than the first")] = 0,
     temperature: Annotated[float, typer.Option(help="below 1 sharpens what is drawn from, above 1 flattens it")] = 1.0,
     top_k: Annotated[int, typer.Option(min=0, help="draw from so many best tokens only; 0: from all")] = 0,
     top_p: Annotated[float, typer.Option(help="draw from the fewest tokens with this much of the probability")] = 1.0,
@@ -171,6 +171,8 @@ def translate(
     from regard.translate.command import translate as translated
     from regard.translate.search import BatchSize, Search
 
+    if not sample and (temperature, top_k, top_p) != (1.0, 0, 1.0):
+        raise ValueError("--temperature, --top-k and --top-p say how to draw; give --sample, too")
     if sum([json, pieces, nbest > 1]) > 1 and not (json and nbest > 1 and not pieces):
         raise ValueError("--json, --pieces and --nbest each have a form of their own; give one (--json shows the --nbest)")
     translated(

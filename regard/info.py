@@ -116,7 +116,7 @@ def _text(info: Info) -> str:
 def _quality(info: Info) -> str:
     if info.validation is None:
         return "not validated"
-    score = "" if info.validation.bleu is None else f", BLEU {info.validation.bleu:.2f} (greedy)"
+    score = "" if info.validation.bleu is None else f", BLEU {info.validation.bleu:.2f} (greedy, while training)"
     return f"validation perplexity {perplexity(info.validation.nll):,.2f}{score}"
 
 

@@ -64,7 +64,8 @@ def export(settings: ExportSettings) -> list[str]:
         lines = _verify(settings, config, model, tokenizer, sources, workshop)
     made = f"{settings.output} is {run.folder} for {settings.to}{', in int8' if settings.int8 else ''}"
     limit = f"it has {_max_positions(config):,} positions; longer sentences must be split"
-    return [made, *lines, limit, *usage(settings)]
+    beams = "beams may differ from regard's: programs do not punish length alike"
+    return [made, *lines, limit, beams, *usage(settings)]
 
 
 def require_library(name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from regard.config import Activation, ModelConfig
@@ -34,7 +34,7 @@ def write_huggingface(model: Transformer, tokenizer: Tokenizer, folder: Path, *,
     _write_json(folder / "config.json", model_table(model.config))
     _write_json(folder / "generation_config.json", GENERATION)
     state = {name: tensor.detach().float().contiguous() for name, tensor in state_of(model).items()}
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").write_bytes(save(state, metadata={"format": "pt"}))
 
 
 def _write_json(path: Path, table: dict[str, Any]) -> None:

@@ -78,6 +78,8 @@ class MarianFolder:
         if not (folder / "config.json").exists():
             raise ValueError(f"{folder} is no Hugging Face folder: it has no config.json")
         config = _read_json(folder / "config.json")
+        if "format" in config and "regard" in config:
+            raise ValueError(f"{folder} is a run already, and needs no importing")
         if config.get("model_type") != "marian":
             raise ValueError(f"{folder} holds a {config.get('model_type')} model; only marian (OPUS-MT) can be imported")
         for name in ("source.spm", "target.spm", "vocab.json"):

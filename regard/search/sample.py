@@ -21,7 +21,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
-            raise ValueError(f"the temperature is {self.temperature}; it must be above 0")
+            raise ValueError(f"the temperature is {self.temperature}; it must be a number above 0")
         if self.top_k < 0:
             raise ValueError(f"top-k is {self.top_k}; it must be at least 1, or 0 for all tokens")
         if not 0 < self.top_p <= 1:

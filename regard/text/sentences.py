@@ -35,12 +35,15 @@ def sentences(text: str) -> list[str]:
     return [part for part in (*parts, text[start:].strip()) if part]
 
 
-def parts_for(text: str, count: Count, *, used_to: int, limit: int) -> list[str]:
-    """The text itself, if it has at most `used_to` subwords; otherwise its sentences, and of a sentence with more than
-    `limit` subwords its clauses, words, or at worst any pieces, as few of them as fit."""
+def parts_for(text: str, count: Count, *, used_to: int, bearable: int) -> list[str]:
+    """The text itself, if it has at most `used_to` subwords; otherwise its sentences, and of a sentence with more than is
+    `bearable` its clauses, words, or at worst any pieces, as few of them as fit."""
     if _fits(text, count, used_to):
         return [text]
-    return [part for sentence in sentences(text) for part in _cut(sentence, count, limit)]
+    parts = []
+    for sentence in sentences(text):
+        parts += [sentence] if _fits(sentence, count, bearable) else _cut(sentence, count, used_to)
+    return parts
 
 
 def joined(parts: Sequence[str], language: str) -> str:

@@ -20,6 +20,7 @@ import sentencepiece
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 NUM_RESERVED = 4 + 256  # the special tokens, and every byte
+MANY = 64
 SPACE = "▁"  # as SentencePiece writes it, before every word
 MARIAN = "<marian>"  # a control piece of imported models; those behind it are found in text, and are UNK to the model
 LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)  # which imported models of many languages are told theirs by
@@ -78,7 +79,8 @@ class Subwords:
         """The ids of each text, without BOS or EOS."""
         if self.is_marian:
             return [self._encode_as_marian(text) for text in texts]
-        ids: list[list[int]] = self._processor.encode(list(texts))
+        num_threads = 1 if len(texts) < MANY else -1  # all there are, which take longer to start than a few texts do
+        ids: list[list[int]] = self._processor.encode(list(texts), num_threads=num_threads)
         return ids
 
     def _encode_as_marian(self, text: str) -> list[int]:

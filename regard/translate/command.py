@@ -1,10 +1,12 @@
 """`regard translate` and `regard score`: from files or a pipe to lines of text."""
 
+import gzip
 import io
 import json
+import lzma
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -43,11 +45,13 @@ def translate(runs: Sequence[Path], files: Files, search: Search, *, batch: Batc
     translator = load(*runs, device=device)
     stderr = Console(stderr=True)
     notes = _LongLines(stderr)
-    at_once = 1 if files.source == STDIN and sys.stdin.isatty() else CHUNK
+    # What comes through a pipe may come slowly: the first lines are not to wait for thousands of others.
+    at_once = 1 if files.source == STDIN else CHUNK
+    most = 1 if files.source == STDIN and sys.stdin.isatty() else CHUNK
     with ExitStack() as stack:
         output = stack.enter_context(_opened(files.output))
         alignments = None if files.alignments is None else stack.enter_context(_opened(files.alignments))
-        progress = stack.enter_context(_progress(stderr, at_once))
+        progress = stack.enter_context(_progress(stderr, most))
         task = progress.add_task("translating", total=total)
         number = 0
         while chunk := list(islice(lines, at_once)):
@@ -64,6 +68,7 @@ def translate(runs: Sequence[Path], files: Files, search: Search, *, batch: Batc
                     alignments.write(done[place].pharaoh + "\n")
             output.flush()
             number += len(chunk)
+            at_once = min(2 * at_once, most)
         if prefixes is not None and next(prefixes, None) is not None:
             raise ValueError(f"{files.prefixes} goes on after line {number}, where the text to translate ends")
     notes.finish()
@@ -101,11 +106,13 @@ def score(
     num_tokens = sum(len(one.tokens) for one in scored)
     if num_tokens:
         nll = -sum(one.log_prob for one in scored) / num_tokens
-        Console(stderr=True).print(f"{len(scored):,} pairs, {num_tokens:,} tokens: perplexity {perplexity(nll):,.3f}")
+        Console(stderr=True).print(f"pairs: {len(scored):,}, tokens: {num_tokens:,}, perplexity: {perplexity(nll):,.3f}")
 
 
 def require_apart(read: Sequence[str | Path | None], written: Sequence[Path | None]) -> None:
     """Nothing is written over what is read, or twice into one file."""
+    if list(read).count(STDIN) > 1:
+        raise ValueError("standard input can be read only once; give a file for the other")
     seen = [Path(path).resolve() for path in read if path is not None and path != STDIN]
     for path in written:
         if path is not None and path.resolve() in seen and not path.is_char_device():
@@ -172,15 +179,31 @@ def _beginnings(prefixes: Iterator[str], path: Path | None, count: int, before: 
     return found
 
 
-def _opened(path: Path | None) -> AbstractContextManager[TextIO]:
-    """A file, or standard output, which stays open; in UTF-8, but for a terminal, which knows best."""
+@contextmanager
+def _opened(path: Path | None) -> Iterator[TextIO]:
+    """A file, or standard output, which stays open; in UTF-8, but for a terminal, which knows best. A file has its name when
+    it is whole, and until then `.part` behind it: what was there stays, and what was translated is not lost."""
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
             sys.stdout.reconfigure(encoding="utf-8")
-        return nullcontext(sys.stdout)
+        yield sys.stdout
+        return
     if not path.parent.is_dir():
         raise ValueError(f"there is no folder {path.parent} to write {path.name} into")
-    return path.open("w", encoding="utf-8", newline="\n")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give a file to write to")
+    is_special = path.exists() and not path.is_file()  # such as /dev/null
+    part = path if is_special else path.with_name(f"{path.name}.part")
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    opened = openers.get(path.suffix.lower(), io.open)
+    try:
+        with opened(part, "wt", encoding="utf-8", newline="\n") as file:
+            yield file
+        if not is_special:
+            part.rename(path)
+    finally:
+        if part != path and part.exists() and part.stat().st_size == 0:
+            part.unlink()
 
 
 def _progress(console: Console, at_once: int) -> Progress:

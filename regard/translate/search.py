@@ -9,6 +9,11 @@ MAX_EXTRA = 50
 MOST_ALPHA = 10  # 1 is division by length; far beyond, numbers overflow
 
 
+def require_alpha(alpha: float) -> None:
+    if not -MOST_ALPHA <= alpha <= MOST_ALPHA:
+        raise ValueError(f"the length penalty's α is {alpha}; it must lie between -{MOST_ALPHA} and {MOST_ALPHA}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """The defaults are the paper's (section 6.1). A beam of 1 is greedy search."""
@@ -32,8 +37,7 @@ class Search:
             raise ValueError(f"{self.num_best} translations cannot come from {source}; ask for fewer, or widen it")
         if self.minimum_risk and self.num_candidates < 2:
             raise ValueError("minimum risk needs candidates to compare; give a beam or samples of 2 or more")
-        if not -MOST_ALPHA <= self.alpha <= MOST_ALPHA:
-            raise ValueError(f"the length penalty's α is {self.alpha}; it must lie between -{MOST_ALPHA} and {MOST_ALPHA}")
+        require_alpha(self.alpha)
         if self.max_extra < 0:
             raise ValueError(f"an output cannot be {self.max_extra} tokens longer than its input; give at least 0")
 

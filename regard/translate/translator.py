@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from regard.text.tokenizer import BOS_ID, EOS_ID, LANGUAGE_CODE, UNK_ID, Tokeniz
 from regard.train.device import advice_on_memory, find_device
 from regard.translate.alignment import Links, place_for, shifted, word_links, words_of
 from regard.translate.risk import least_risky
-from regard.translate.search import BatchSize, Search
+from regard.translate.search import BatchSize, Search, require_alpha
 from regard.translate.translation import END, Token, Translation, empty, together, with_alternatives
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384, "mps": 4096}
@@ -42,7 +42,7 @@ def load(*runs: str | Path, device: str = "auto") -> "Translator":
     where = find_device(device)
     configs = [run.read_config() for run in folders]
     for run in folders:
-        if not run.model_path.exists():
+        if run.read_weights() is None:
             raise ValueError(f"{run.folder} has no weights yet: its training has not come to a first checkpoint")
         run.require_intact()
     tokenizer = Tokenizer.load(folders[0].folder)
@@ -74,7 +74,7 @@ class Part(NamedTuple):
     prefix: list[int]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Translator:
     """One run's model and subwords, or several models that share subwords."""
 
@@ -83,9 +83,13 @@ class Translator:
     models: tuple[Transformer, ...]
     device: torch.device
 
+    def __repr__(self) -> str:
+        languages = f"{self.config.data.src_lang or 'source'} → {self.config.data.tgt_lang or 'target'}"
+        return f"Translator({languages}, {len(self.models)} model{'s' if len(self.models) > 1 else ''}, {self.device})"
+
     def translate(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         search: Search = DEFAULT_SEARCH,
         *,
         batch: BatchSize = DEFAULT_BATCH,
@@ -93,12 +97,13 @@ class Translator:
         align: bool = False,
     ) -> list[Translation]:
         """Every text's translation, in the order of the texts. A translation begins with its prefix, where there is one."""
+        texts = require_texts(texts)
         done = dict(self.translations(texts, search, batch=batch, prefixes=prefixes, align=align))
         return [done[number] for number in range(len(texts))]
 
     def translations(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         search: Search = DEFAULT_SEARCH,
         *,
         batch: BatchSize = DEFAULT_BATCH,
@@ -106,8 +111,7 @@ class Translator:
         align: bool = False,
     ) -> Iterator[tuple[int, Translation]]:
         """The same as they come, each with the number of its text."""
-        if isinstance(texts, str):
-            raise ValueError("translate a list of texts, not one text: [text]")
+        texts = require_texts(texts)
         if prefixes and len(prefixes) != len(texts):
             raise ValueError(f"there are {len(prefixes)} prefixes for {len(texts)} texts")
         parts = [self._parts(n, normalise(text), prefixes[n] if prefixes else "") for n, text in enumerate(texts)]
@@ -136,6 +140,8 @@ class Translator:
     ) -> list[Translation]:
         """Given translations, with the probabilities that the model gives them. With `pieces`, targets are subwords with
         spaces between, as `Translation.pieces` are: a search may have put a text together of others than it is cut into."""
+        require_alpha(alpha)
+        sources, targets = require_texts(sources), require_texts(targets)
         if len(sources) != len(targets):
             raise ValueError(f"there are {len(sources)} sources for {len(targets)} targets")
         sources = [normalise(source) for source in sources]
@@ -181,11 +187,13 @@ class Translator:
                 f"text {number + 1}: a prefix of {len(forced)} subwords is longer than what this model can say, "
                 f"{self._longest_output}"
             )
-        sources = [text] if forced else parts_for(text, self._count, used_to=self.used_to, limit=self.limit)
+        bearable = min(self.limit, 2 * self.used_to)  # a torn sentence is worse than one a little too long
+        sources = parts_for(text, self._count, used_to=self.used_to, bearable=bearable)
         code = LANGUAGE_CODE.match(text) if self.tokenizer.src.is_marian else None
         codes = ["", *([f"{code[0]} " if code else ""] * (len(sources) - 1))]  # what the first part begins with, all need
         ids = self.tokenizer.src.encode([code + source for code, source in zip(codes, sources, strict=True)])
-        return [Part(number, place, *part, forced) for place, part in enumerate(zip(sources, codes, ids, strict=True))]
+        parts = zip(sources, codes, ids, strict=True)
+        return [Part(number, place, *part, [] if place else forced) for place, part in enumerate(parts)]
 
     def _count(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self.tokenizer.src.encode(texts)]
@@ -327,6 +335,16 @@ class Translator:
             if token == UNK_ID and piece != self.tokenizer.tgt.pieces([UNK_ID])[0]:
                 raise ValueError(f"target {number}: {piece!r} is no subword of this model; is this text, not pieces?")
         return ids
+
+
+def require_texts(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise ValueError("give a list of texts, not one text: [text]")
+    found = list(texts)
+    for number, text in enumerate(found, start=1):
+        if not isinstance(text, str):
+            raise ValueError(f"text {number} is no text but a {type(text).__name__}")
+    return found
 
 
 def drawn_numbers(parts: Sequence[Part], search: Search, num_tokens: int) -> Float[Tensor, "B W T"]:

@@ -107,7 +107,9 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
         ([RUN, SOURCE, "--nbest", "9"], "9 translations cannot come from a beam of 4"),
         ([RUN, SOURCE, "--prefixes", "/dev/null"], "/dev/null ends after line 0, but the text to translate goes on"),
         ([RUN, SOURCE, "--json", "--pieces"], "--json, --pieces and --nbest each have a form of their own"),
-        ([RUN, SOURCE, "--temperature", "0"], "the temperature is 0.0"),
+        ([RUN, SOURCE, "--sample", "1", "--temperature", "0"], "the temperature is 0.0"),
+        ([RUN, SOURCE, "--top-p", "0.5"], "say how to draw; give --sample, too"),
+        ([RUN, SOURCE, "-o", RUN], "is a folder; give a file to write to"),
         ([RUN, SOURCE, "--device", "abacus"], "the device 'abacus' is not to be had here"),
     ],
 )
@@ -118,6 +120,17 @@ def test_mistakes_get_one_sentence(arguments: list[str | Path], sentence: str) -
     assert sentence in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert SOURCE.read_text(encoding="utf-8").startswith(STORED[0]["source"])
+
+
+def test_what_was_there_stays_until_there_is_something_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("precious\n")
+    result = run("translate", RUN, "-o", out, "--prefixes", "/dev/null", text="Ich bin müde.\n")
+    assert result.returncode == 2
+    assert (out.read_text(), sorted(path.name for path in tmp_path.iterdir())) == ("precious\n", ["out"])
+    packed = tmp_path / "out.xz"
+    assert run("translate", RUN, SOURCE, "-o", packed).returncode == 0
+    assert lzma.decompress(packed.read_bytes()).decode().splitlines() == [line["text"] for line in STORED]
 
 
 def test_score_notices_what_does_not_fit(tmp_path: Path) -> None:
@@ -144,6 +157,11 @@ def test_info_says_what_a_run_is_and_whether_it_is_intact(tmp_path: Path) -> Non
     assert table["num_parameters"] == 231_424
     assert table["config"]["model"]["d_model"] == 64
     shutil.copytree(RUN, tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").rename(tmp_path / "manifest.json")
+    result = run("info", tmp_path / "run")
+    assert result.returncode == 1
+    assert "DAMAGED or missing: manifest.json" in result.stdout
+    (tmp_path / "manifest.json").rename(tmp_path / "run" / "manifest.json")
     with (tmp_path / "run" / "model.safetensors").open("r+b") as file:
         file.seek(500_000)
         file.write(b"\xff")

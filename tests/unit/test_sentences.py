@@ -37,7 +37,7 @@ def test_parts_fit_and_nothing_is_lost() -> None:
         alphabet = chance.choice(["ab", "ab ", "ab, ", "aB. ,", "中文。，", "aB! 中"])
         text = " ".join("".join(chance.choices(alphabet, k=chance.randint(0, 200))).split())
         limit = chance.randint(3, 40)
-        parts = parts_for(text, lambda texts: [len(one) for one in texts], used_to=limit, limit=limit)
+        parts = parts_for(text, lambda texts: [len(one) for one in texts], used_to=limit, bearable=limit)
         assert "".join("".join(parts).split()) == "".join(text.split())
         assert all(len(part) <= limit for part in parts)
         if len(text) <= limit:
@@ -46,7 +46,7 @@ def test_parts_fit_and_nothing_is_lost() -> None:
 
 def test_parts_that_are_more_together_than_apart_are_cut_all_the_same() -> None:
     """As subwords may be where no space follows a comma: each unit has fewer than its share of the whole."""
-    parts = parts_for("aaa，bbb，ccc", lambda texts: [len(one) - 1 for one in texts], used_to=9, limit=9)
+    parts = parts_for("aaa，bbb，ccc", lambda texts: [len(one) - 1 for one in texts], used_to=9, bearable=9)
     assert "".join(parts) == "aaa，bbb，ccc"
     assert all(len(part) - 1 <= 9 for part in parts)
 
@@ -59,16 +59,16 @@ def test_a_thousand_dots_take_no_time() -> None:
 
 def test_a_sentence_is_cut_at_clauses_before_words_before_letters() -> None:
     count = lambda texts: [len(one) for one in texts]  # noqa: E731
-    assert parts_for("aaa bbb, ccc ddd", count, used_to=10, limit=10) == ["aaa bbb,", "ccc ddd"]
-    assert parts_for("aaa bbb ccc ddd", count, used_to=10, limit=10) == ["aaa bbb", "ccc ddd"]
-    assert parts_for("abcdefghijkl", count, used_to=10, limit=10) == ["abcdef", "ghijkl"]
+    assert parts_for("aaa bbb, ccc ddd", count, used_to=10, bearable=10) == ["aaa bbb,", "ccc ddd"]
+    assert parts_for("aaa bbb ccc ddd", count, used_to=10, bearable=10) == ["aaa bbb", "ccc ddd"]
+    assert parts_for("abcdefghijkl", count, used_to=10, bearable=10) == ["abcdef", "ghijkl"]
 
 
 def test_what_is_longer_than_usual_is_cut_at_sentence_ends_only() -> None:
     count = lambda texts: [len(one) for one in texts]  # noqa: E731
     text = "Eins zwei drei vier. Fünf."
-    assert parts_for(text, count, used_to=10, limit=100) == ["Eins zwei drei vier.", "Fünf."]
-    assert parts_for(text, count, used_to=30, limit=100) == [text]
+    assert parts_for(text, count, used_to=10, bearable=100) == ["Eins zwei drei vier.", "Fünf."]
+    assert parts_for(text, count, used_to=30, bearable=100) == [text]
 
 
 def test_parts_are_joined_as_their_language_is_written() -> None:
