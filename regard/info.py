@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from regard.checkpoint import Run, Weights
 from regard.config import RunConfig
 from regard.data.report import read_report
+from regard.settings import to_table
 from regard.train.metrics import perplexity, read_lines
 
 
@@ -121,8 +122,6 @@ def _quality(info: Info) -> str:
 
 
 def as_json(info: Info) -> str:
-    from regard.settings import to_table
-
     table = vars(info) | {"validation": info.validation and info.validation._asdict()}
     table |= {
         "folder": str(info.folder),

@@ -55,8 +55,8 @@ def print_padding(folder: Path, report: DataReport, console: Console) -> None:
         console.print(f"{len(batches):,} batches of up to {budget:,} tokens a side, {share:.1%} padding")
 
 
-def prepare_with_progress(config: DataConfig, folder: Path, tokenizer: Tokenizer | None = None) -> DataReport:
-    """Shows a bar on stderr while it works, and then the report."""
+def bar_on_terminals() -> Progress:
+    """On stderr, gone when the work is done; nothing where nobody looks."""
     stderr = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -65,7 +65,12 @@ def prepare_with_progress(config: DataConfig, folder: Path, tokenizer: Tokenizer
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+
+
+def prepare_with_progress(config: DataConfig, folder: Path, tokenizer: Tokenizer | None = None) -> DataReport:
+    """Shows a bar on stderr while it works, and then the report."""
+    with bar_on_terminals() as progress:
 
         def track(pairs: Iterable[Pair], what: str) -> Iterator[Pair]:
             task = progress.add_task(what, total=None)

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from regard.checkpoint import Run, write_atomically
-from regard.data.command import language_of
+from regard.data.command import bar_on_terminals, language_of
 from regard.evaluate.evaluation import EvaluationText, System, evaluate
 from regard.evaluate.page import page
 from regard.evaluate.report import counted, print_report, to_json
@@ -47,15 +47,7 @@ def run(settings: EvaluationSettings) -> None:
     text = read_text(settings)
     texts = {path: read_system(path, text, settings) for path in settings.systems if not Path(path).is_dir()}
     folder = output_folder(settings)
-    stderr = Console(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+    with bar_on_terminals() as progress:
         systems = [
             System(name, texts[path] if path in texts else translated(path, text.sources or [], settings, progress))
             for path, name in zip(settings.systems, names, strict=True)

@@ -13,12 +13,12 @@ from regard.evaluate.comparison import Comparison, compare
 from regard.evaluate.metrics import (
     Measurement,
     Statistics,
-    is_written_without_spaces,
     measured,
     metrics_for,
     sentence_scores,
     sentence_statistics,
 )
+from regard.text.sentences import is_unspaced
 
 NUM_EXAMPLES = 10
 NUM_BUCKETS = 6
@@ -170,7 +170,7 @@ def _lengths(text: EvaluationText) -> tuple[str, list[int]]:
     side, lines, language = (
         ("reference", text.references[0], text.tgt_lang) if text.sources is None else ("source", text.sources, text.src_lang)
     )
-    if is_written_without_spaces(language):
+    if is_unspaced(language):
         return f"{side} characters", [len("".join(line.split())) for line in lines]
     return f"{side} words", [len(line.split()) for line in lines]
 
@@ -245,7 +245,7 @@ def _notes(text: EvaluationText, systems: Sequence[System]) -> tuple[str, ...]:
     notes = []
     if len(text) == 1:
         notes.append("one sentence has no interval, and no difference on it can be tested")
-    if is_written_without_spaces(text.tgt_lang):
+    if is_unspaced(text.tgt_lang):
         notes.append(f"TER takes words from between spaces, of which {text.tgt_lang} has few; trust BLEU and chrF")
     for system in systems:
         spaced = sum(line.endswith(" .") for line in system.translations) / len(text)

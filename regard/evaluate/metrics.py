@@ -1,6 +1,5 @@
 """How good translations are: BLEU, chrF and TER, to the digit what the sacrebleu command line says of them."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -13,9 +12,10 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from regard.text.sentences import UNSPACED, primary
+
 # Languages written without spaces, which sacreBLEU's usual tokenizer would take for one word a clause.
-BLEU_TOKENIZERS = dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh")
-BLEU_TOKENIZERS |= dict.fromkeys(("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya"), "char")
+BLEU_TOKENIZERS = dict.fromkeys(UNSPACED, "char") | dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh")
 
 SEED = 12345  # sacreBLEU's own; its signatures name it
 LOWER_IS_BETTER = ("TER",)
@@ -33,16 +33,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt_lang: str = "
 
 
 def bleu_tokenizer(tgt_lang: str) -> str:
-    return BLEU_TOKENIZERS.get(_language(tgt_lang), "13a")
-
-
-def is_written_without_spaces(lang: str) -> bool:
-    return _language(lang) in BLEU_TOKENIZERS
-
-
-def _language(code: str) -> str:
-    """`zh` for zh-TW."""
-    return re.split("[-_]", code.lower(), maxsplit=1)[0]
+    return BLEU_TOKENIZERS.get(primary(tgt_lang), "13a")
 
 
 def metrics_for(tgt_lang: str) -> tuple[BLEU, CHRF, TER]:

@@ -4,8 +4,8 @@ import json
 from importlib.resources import files
 
 from regard.evaluate.evaluation import Evaluation
-from regard.evaluate.metrics import is_written_without_spaces
 from regard.evaluate.report import Json, extent, heading
+from regard.text.sentences import is_unspaced
 
 MOST_SENTENCES = 5000  # in the table; a browser is slow with more, and the JSON file has them all
 
@@ -16,7 +16,7 @@ def page(evaluation: Evaluation, report: Json) -> str:
         **report,
         "heading": heading(evaluation),
         "extent": extent(evaluation),
-        "by_characters": is_written_without_spaces(evaluation.text.tgt_lang),  # for what differs between two sentences
+        "by_characters": is_unspaced(evaluation.text.tgt_lang),  # for what differs between two sentences
         "chrf": [[round(score, 2) for score in system.chrf] for system in evaluation.systems],
         "sentences": report["sentences"][:MOST_SENTENCES],
     }

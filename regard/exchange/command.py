@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from regard.checkpoint import Run
 from regard.config import CorpusConfig, RunConfig
+from regard.data.command import bar_on_terminals
 from regard.data.store import PairStore
 from regard.evaluate.metrics import bleu
 from regard.exchange.folder import made_beside
@@ -138,9 +138,7 @@ def _verify(
     folder: Path,
 ) -> list[str]:
     """int8 is no other model but a coarser one: it is made when the float32 one has been found right."""
-    stderr = Console(stderr=True)
-    columns = (TextColumn("translating: {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+    with bar_on_terminals() as progress:
         ours = _collected(our_outputs(model, tokenizer, sources), len(sources), "regard", progress)
         theirs = _collected(their_outputs(_load(settings, folder), sources), len(sources), settings.to, progress)
         comparison = compare(model, sources, ours, theirs)
@@ -162,7 +160,7 @@ def _verify(
 
 
 def _collected(outputs: Iterator[tuple[int, Output]], num_sentences: int, who: str, progress: Progress) -> list[Output]:
-    task = progress.add_task(who, total=num_sentences)
+    task = progress.add_task(f"translating: {who}", total=num_sentences)
     collected: dict[int, Output] = {}
     for place, output in outputs:
         collected[place] = output

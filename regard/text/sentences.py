@@ -51,7 +51,12 @@ def joined(parts: Sequence[str], language: str) -> str:
 
 
 def is_unspaced(language: str) -> bool:
-    return re.split("[-_]", language.lower(), maxsplit=1)[0] in UNSPACED
+    return primary(language) in UNSPACED
+
+
+def primary(language: str) -> str:
+    """`zh` for zh-TW."""
+    return re.split("[-_]", language.lower(), maxsplit=1)[0]
 
 
 def _fits(text: str, count: Count, limit: int) -> bool:

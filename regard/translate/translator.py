@@ -97,9 +97,8 @@ class Translator:
         align: bool = False,
     ) -> list[Translation]:
         """Every text's translation, in the order of the texts. A translation begins with its prefix, where there is one."""
-        texts = require_texts(texts)
         done = dict(self.translations(texts, search, batch=batch, prefixes=prefixes, align=align))
-        return [done[number] for number in range(len(texts))]
+        return [done[number] for number in sorted(done)]
 
     def translations(
         self,
