@@ -12,7 +12,7 @@ help:
 	@echo "make test      the fast tests"
 	@echo "make test-all  all tests, the slow ones too"
 	@echo "make check     lint, format, types, then the fast tests"
-	@echo "make demo      train a small German-English translator and look at it"
+	@echo "make demo      train a German-English translator in five minutes and look at it (ARGS=--no-serve)"
 	@echo "make format    put the code into its usual shape"
 	@echo "make clean     remove the environment and caches"
 
@@ -49,8 +49,8 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo:
-	@echo "not yet: the demo comes with translation; see CHANGELOG.md"
+demo: install
+	@$(BIN)/regard demo $(ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

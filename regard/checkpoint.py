@@ -30,7 +30,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from regard.config import RunConfig
-from regard.settings import read_table, to_table
+from regard.settings import read_table, similar_path, to_table
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -110,6 +110,8 @@ class Run:
         return str(self._read_json()["regard"])
 
     def _read_json(self) -> Json:
+        if not self.folder.exists():
+            raise ValueError(f"there is no run {self.folder}{similar_path(self.folder)}")
         if not self.config_path.exists():
             raise ValueError(f"{self.folder} is no run: it has no config.json")
         try:

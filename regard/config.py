@@ -1,5 +1,6 @@
 """Everything a run can be told: frozen dataclasses that check themselves, and the four presets."""
 
+import difflib
 import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
@@ -110,7 +111,9 @@ PRESETS: dict[str, tuple[int, int, int, int, float]] = {
 def model_preset(name: str) -> dict[str, Any]:
     """The fields of a `ModelConfig` that a preset decides."""
     if name not in PRESETS:
-        raise ValueError(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
+        meant = difflib.get_close_matches(name, PRESETS, n=1)
+        advice = f"did you mean {meant[0]}?" if meant else f"choose one of {', '.join(PRESETS)}"
+        raise ValueError(f"there is no preset {name!r}; {advice}")
     layers, d_model, num_heads, d_ff, dropout = PRESETS[name]
     return {
         "encoder_layers": layers,

@@ -19,11 +19,26 @@ KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 
 def read_toml(path: Path) -> Table:
     if not path.exists():
-        raise ValueError(f"there is no file {path}")
+        raise ValueError(f"there is no file {path}{similar_path(path)}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is no TOML: {error}") from error
+
+
+def similar_path(path: str | Path) -> str:
+    """What may have been meant by a path that is not there, to be put behind a complaint; nothing if there is no guess."""
+    given = Path(path)
+    missing = next((one for one in [*reversed(given.parents), given] if not one.exists()), given)
+    try:
+        names = [entry.name for entry in missing.parent.iterdir()]
+    except OSError:
+        return ""
+    for name in difflib.get_close_matches(missing.name, names):
+        meant = missing.with_name(name) / given.relative_to(missing)
+        if meant.exists():
+            return f"; did you mean {meant}?"
+    return ""
 
 
 def parse_setting(text: str) -> Table:

@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-bench = typer.Typer(help="Measure this machine: ours beside its peers, in one run.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure this machine: ours beside its peers, in one run.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @bench.command("model")
@@ -26,7 +28,9 @@ def bench_model(
     One step is forward, label-smoothed loss, backward and Adam; every model has the same sizes and dropout, the same fused
     Adam and one shared embedding matrix.
 
-    Example: regard bench model --preset small --rounds 5
+    \b
+    Example:
+      regard bench model --preset small --rounds 5
     """
     from regard.bench.model import BenchSettings, run
 
@@ -61,7 +65,9 @@ def bench_train(
 
     Data loading is included, and only real tokens count: a plain loop pads its batches to their longest sentence.
 
-    Example: regard bench train prepared --rounds 5
+    \b
+    Example:
+      regard bench train prepared --rounds 5
     """
     from regard.bench.train import TrainBenchSettings, run
 
@@ -80,7 +86,9 @@ def bench_train(
 def bench_search(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     file: Annotated[str, typer.Argument(help="text to translate, one sentence a line")],
-    batch: Annotated[list[int] | None, typer.Option(min=1, help="sentences at once; default: 1, 7 and 64")] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(metavar="NUMBER", min=1, help="sentences at once; default: 1, 7 and 64")
+    ] = None,
     beam: Annotated[int, typer.Option(min=1, help="the beam")] = 4,
     wide: Annotated[int, typer.Option(min=1, help="a wider one, to compare its scores with")] = 8,
     lines: Annotated[int, typer.Option(min=1, help="of the file, the first ones")] = 2000,
@@ -90,7 +98,9 @@ def bench_search(
 
     A tie is where, at the first step at which two searches keep different hypotheses, those that compete lie within 1e-4.
 
-    Example: regard bench search runs/mine test.de
+    \b
+    Example:
+      regard bench search runs/mine test.de
     """
     from regard.bench.search import SearchBenchSettings
     from regard.bench.search import run as search
@@ -102,7 +112,9 @@ def bench_search(
 def bench_decode(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     file: Annotated[str, typer.Argument(help="text to translate, one sentence a line")],
-    batch: Annotated[list[int] | None, typer.Option(min=1, help="sentences at once; default: 1 and 32")] = None,
+    batch: Annotated[
+        list[int] | None, typer.Option(metavar="NUMBER", min=1, help="sentences at once; default: 1 and 32")
+    ] = None,
     beam: Annotated[int, typer.Option(min=1, help="the beam of all")] = 4,
     sentences: Annotated[int, typer.Option(min=1, help="of the file, in each round; one at a time, only 16")] = 128,
     rounds: Annotated[int, typer.Option(min=1, help="interleaved rounds; the median counts")] = 3,
@@ -114,7 +126,9 @@ def bench_decode(
 
     Outputs are compared, too: equal; ties (others of the same score); better and worse by the model's own log-probability.
 
-    Example: regard bench decode runs/mine test.de
+    \b
+    Example:
+      regard bench decode runs/mine test.de
     """
     from regard.bench.decode import DecodeBenchSettings
     from regard.bench.decode import run as decode

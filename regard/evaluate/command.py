@@ -10,9 +10,10 @@ from rich.progress import Progress
 
 from regard.checkpoint import Run, write_atomically
 from regard.data.command import bar_on_terminals, language_of
-from regard.evaluate.evaluation import EvaluationText, System, evaluate
+from regard.evaluate.evaluation import Evaluation, EvaluationText, System, evaluate
 from regard.evaluate.page import page
 from regard.evaluate.report import counted, print_report, to_json
+from regard.settings import similar_path
 from regard.text.corpus import read_lines
 from regard.translate.search import BatchSize, Search
 from regard.translate.translator import load
@@ -42,7 +43,16 @@ class EvaluationSettings:
 
 
 def run(settings: EvaluationSettings) -> None:
-    """What can be wrong with files is found before anything is translated."""
+    evaluation, folder = measure(settings)
+    stdout = Console()
+    print_report(evaluation, stdout)
+    stdout.out(f"pictures, and the best, worst and all other sentences: {folder / 'evaluation.html'}", highlight=False)
+    stdout.out(f"the same as data: {folder / 'evaluation.json'}", highlight=False)
+
+
+def measure(settings: EvaluationSettings) -> tuple[Evaluation, Path]:
+    """The evaluation, and the folder it was written into. What can be wrong with files is found before anything is
+    translated."""
     names = system_names(settings.systems)
     text = read_text(settings)
     texts = {path: read_system(path, text, settings) for path in settings.systems if not Path(path).is_dir()}
@@ -53,14 +63,11 @@ def run(settings: EvaluationSettings) -> None:
             for path, name in zip(settings.systems, names, strict=True)
         ]
         evaluation = evaluate(text, systems, settings.num_resamples, progress)
-    stdout = Console()
-    print_report(evaluation, stdout)
     report = to_json(evaluation, asdict(settings))
     content = json.dumps(report, ensure_ascii=False, indent=1) + "\n"
     write_atomically(folder / "evaluation.json", content.encode("utf-8", errors="backslashreplace"))
     write_atomically(folder / "evaluation.html", page(evaluation, report).encode("utf-8", errors="replace"))
-    stdout.out(f"pictures, and the best, worst and all other sentences: {folder / 'evaluation.html'}", highlight=False)
-    stdout.out(f"the same as data: {folder / 'evaluation.json'}", highlight=False)
+    return evaluation, folder
 
 
 def system_names(paths: Sequence[str]) -> list[str]:
@@ -76,7 +83,7 @@ def read_text(settings: EvaluationSettings) -> EvaluationText:
     """Sources and references, with as many lines each."""
     for path in settings.systems:
         if not Path(path).exists():
-            raise ValueError(f"there is no run or file {path}")
+            raise ValueError(f"there is no run or file {path}{similar_path(path)}")
         if Path(path).is_dir() and settings.src is None:
             Run(Path(path)).read_config()  # a folder that is no run is the greater mistake
             raise ValueError(f"{path} is a run and needs text to translate; give it with --src")

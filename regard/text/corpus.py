@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 from xml.parsers import expat
 
 from regard.config import CorpusConfig
+from regard.settings import similar_path
 
 UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what a damaged or vanished file may raise
 TWO_SIDED = (".tsv", ".jsonl", ".tmx")
@@ -78,7 +79,7 @@ def open_bytes(path: str) -> io.BufferedIOBase:
             return lzma.open(path, "rb")
         return Path(path).open("rb")
     except FileNotFoundError:
-        raise ValueError(f"there is no file {path}") from None
+        raise ValueError(f"there is no file {path}{similar_path(path)}") from None
     except IsADirectoryError:
         raise ValueError(f"{path} is a folder; give a file") from None
 

@@ -7,22 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import regard
-
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "regard", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-
-def test_version_and_help_answer_without_torch() -> None:
-    assert run("--version").stdout == f"regard {regard.__version__}\n"
-    script = "import sys\nfrom regard.cli import app\ntry:\n    app(['bench', 'model', '--help'])\nexcept SystemExit: pass\n"
-    result = subprocess.run(
-        [sys.executable, "-c", script + "print('torch' in sys.modules)"], capture_output=True, text=True, check=True
-    )
-    assert "Example: regard bench model" in result.stdout
-    assert result.stdout.endswith("False\n")
 
 
 def test_bench_model_prints_a_table_and_writes_the_numbers(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -45,6 +46,6 @@ def test_shapes_in_the_python_examples_are_true(workplace: Path) -> None:
 
 
 def test_the_file_map_names_every_module() -> None:
-    listed = set(re.findall(r"^\| `((?:regard|scripts)/[\w/]+\.py)`", README, flags=re.MULTILINE))
+    listed = set(re.findall(r"^\| `((?:regard|scripts)/[\w/]+\.py)`", ARCHITECTURE, flags=re.MULTILINE))
     found = {str(path.relative_to(ROOT)) for folder in ("regard", "scripts") for path in (ROOT / folder).rglob("*.py")}
     assert listed == {name for name in found if not name.endswith(("__init__.py", "__main__.py"))}

@@ -230,12 +230,12 @@ DATA = {"train": [{"src": "a.de", "tgt": "a.en"}], "valid": {"src": "v.de", "tgt
         ({"data": DATA, "model": {"d_modle": 3}}, "there is no setting model.d_modle; did you mean model.d_model?"),
         ({"data": DATA, "model": {"pad_id": 3}}, "model.pad_id comes from the tokenizer; set data.vocab_size instead"),
         ({"data": DATA, "model": {"kind": "rnnn"}}, "model.kind is 'rnnn'; it must be one of transformer"),
-        ({"data": DATA, "preset": "smal"}, "there is no preset 'smal'; choose one of tiny, small, base, big"),
+        ({"data": DATA, "preset": "smal"}, "there is no preset 'smal'; did you mean small?"),
         ({"data": DATA, "train": 3}, "train must be a table of settings, but is 3"),
         ({"data": DATA, "train": {"device": "gpu"}}, "the device 'gpu' is not to be had here; try --device cpu"),
         ({"data": DATA, "prepared": "x"}, "both prepared data and text to prepare were given; give one of them"),
         ({"prepared": "nowhere"}, "nowhere is no folder that `regard prepare` made: it has no data.json"),
-        ({"data": DATA, "start_from": "nowhere"}, "nowhere is no run: it has no config.json"),
+        ({"data": DATA, "start_from": "nowhere"}, "there is no run nowhere"),
     ],
 )
 def test_settings_that_cannot_be_meant(given: dict[str, object], sentence: str, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["/no/such/run", SOURCE], "/no/such/run is no run: it has no config.json"),
+        (["/no/such/run", SOURCE], "there is no run /no/such/run"),
         ([RUN, "/no/such/file"], "there is no file /no/such/file"),
         ([RUN, SOURCE, "-o", SOURCE], "is given twice, to read from or to write to; give another file to write to"),
         ([RUN, RUN / "config.json", "--prefixes", SOURCE, "-o", SOURCE], "is given twice"),

@@ -24,6 +24,7 @@ LAYERS: list[set[str]] = [
     {"train.loop", "train.flags", "inspection"},
     {"train.command", "train.average"},
     {"serve", "lab", "bench"},
+    {"demo", "doctor"},
     {"cli"},
     {"__main__"},
 ]

@@ -1,0 +1,209 @@
+"""The commands that use a trained model. Nothing is imported before a command needs it."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def translate(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    file: Annotated[str, typer.Argument(help="text, one sentence a line, also .gz or .xz; default: standard input")] = "-",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="where to write; default: standard output")] = None,
+    beam: Annotated[int, typer.Option(min=1, help="hypotheses to go on with at each step; 1: greedy search")] = 4,
+    alpha: Annotated[float, typer.Option(help="of the length penalty; 0: none")] = 0.6,
+    nbest: Annotated[int, typer.Option(min=1, help="translations for each line, as `number ||| text ||| ...`")] = 1,
+    batch_tokens: Annotated[int, typer.Option(min=0, help="source tokens at once; 0: what suits the device")] = 0,
+    batch_size: Annotated[int, typer.Option(min=0, help="or so many lines at once")] = 0,
+    sample: Annotated[int, typer.Option(min=0, help="draw so many at random; --nbest shows more than the first")] = 0,
+    temperature: Annotated[float, typer.Option(help="below 1 sharpens what is drawn from, above 1 flattens it")] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="draw from so many best tokens only; 0: from all")] = 0,
+    top_p: Annotated[float, typer.Option(help="draw from the fewest tokens with this much of the probability")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="of what is drawn")] = 1,
+    mbr: Annotated[bool, typer.Option("--mbr", help="of all candidates, the one most like the others (by chrF)")] = False,
+    ensemble: Annotated[
+        list[Path] | None, typer.Option(metavar="RUN", help="another run, to average with; may be repeated")
+    ] = None,
+    prefixes: Annotated[Path | None, typer.Option(help="how each translation is to begin, one a line")] = None,
+    align: Annotated[Path | None, typer.Option(help="write word alignments there, as `0-0 1-2` (Pharaoh)")] = None,
+    pieces: Annotated[bool, typer.Option("--pieces", help="write subwords, not text")] = False,
+    json: Annotated[bool, typer.Option("--json", help="write all there is to a translation, one object a line")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = "auto",
+) -> None:
+    """Translate text, line by line. An empty line stays one; a line too long for the model is translated in parts.
+
+    \b
+    Examples:
+      echo "Guten Morgen!" | regard translate runs/mine
+      regard translate runs/mine test.de -o test.out --beam 8
+    """
+    from regard.search.sample import Sampling
+    from regard.translate.command import Files
+    from regard.translate.command import translate as translated
+    from regard.translate.search import BatchSize, Search
+
+    if not sample and (temperature, top_k, top_p) != (1.0, 0, 1.0):
+        raise ValueError("--temperature, --top-k and --top-p say how to draw; give --sample, too")
+    if sum([json, pieces, nbest > 1]) > 1 and not (json and nbest > 1 and not pieces):
+        raise ValueError("--json, --pieces and --nbest each have a form of their own; give one (--json shows the --nbest)")
+    translated(
+        [run, *(ensemble or [])],
+        Files(file, output, align, prefixes),
+        Search(
+            beam=beam,
+            alpha=alpha,
+            num_best=nbest,
+            samples=sample,
+            sampling=Sampling(temperature, top_k, top_p),
+            seed=seed,
+            minimum_risk=mbr,
+        ),
+        batch=BatchSize(tokens=batch_tokens, sentences=batch_size),
+        form="json" if json else "pieces" if pieces else "nbest" if nbest > 1 else "text",
+        device=device,
+    )
+
+
+def score(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    src: Annotated[str, typer.Option(help="source text")],
+    tgt: Annotated[str, typer.Option(help="its translation, line by line")],
+    pieces: Annotated[
+        bool, typer.Option("--pieces", help="the translation is in subwords, as `translate --pieces` has it")
+    ] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="show each subword's log-probability as well")] = False,
+    alpha: Annotated[float, typer.Option(help="divide by a length penalty, as `translate` does; 0: none")] = 0.0,
+    align: Annotated[Path | None, typer.Option(help="write word alignments there, as `0-0 1-2` (Pharaoh)")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="where to write; default: standard output")] = None,
+    ensemble: Annotated[
+        list[Path] | None, typer.Option(metavar="RUN", help="another run, to average with; may be repeated")
+    ] = None,
+    batch_tokens: Annotated[int, typer.Option(min=0, help="tokens at once; 0: what suits the device")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = "auto",
+) -> None:
+    """The log-probability (natural logarithm) that a run gives to each pair of lines, the end of the sentence included.
+
+    \b
+    Example:
+      regard score runs/mine --src test.de --tgt test.en
+    """
+    from regard.translate.command import score as scored
+    from regard.translate.search import BatchSize
+
+    scored(
+        [run, *(ensemble or [])],
+        src,
+        tgt,
+        pieces=pieces,
+        tokens=tokens,
+        alpha=alpha,
+        output=output,
+        alignments=align,
+        batch=BatchSize(tokens=batch_tokens),
+        device=device,
+    )
+
+
+def evaluate(
+    system: Annotated[str, typer.Argument(help="a run's folder, or a file of finished translations")],
+    ref: Annotated[
+        list[str], typer.Option(metavar="FILE", help="what translations should be; may be repeated for several references")
+    ],
+    src: Annotated[str | None, typer.Option(help="what to translate; a file of translations can do without")] = None,
+    versus: Annotated[str | None, typer.Option(help="a second run or file, to compare with the first")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="where to write; default: the run's folder, else this one")
+    ] = None,
+    tgt_lang: Annotated[str | None, typer.Option(help="its code; default: the run's, else the suffix of --ref")] = None,
+    beam: Annotated[int, typer.Option(min=1, help="translations kept at each step of the search")] = 4,
+    alpha: Annotated[float, typer.Option(min=0.0, help="of the length penalty; 0: none")] = 0.6,
+    batch_tokens: Annotated[int, typer.Option(min=0, help="translated at once; 0: as many as suit the device")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; auto: a GPU where there is one")] = "auto",
+    num_resamples: Annotated[
+        int, typer.Option(min=40, help="test sets drawn for intervals and p; fewer than 40 have no 2.5 % tail")
+    ] = 1000,
+) -> None:
+    """Measure translations: BLEU, chrF and TER as sacreBLEU has them, by length, and the best and worst sentences.
+
+    Writes evaluation.json and evaluation.html. Files may be plain, .gz, .xz or pipes, one sentence a line.
+
+    \b
+    Example:
+      regard evaluate runs/mine --src test.de --ref test.en --versus runs/other
+    """
+    from regard.evaluate.command import EvaluationSettings, run
+
+    run(
+        EvaluationSettings(
+            system=system,
+            refs=tuple(ref),
+            src=src,
+            versus=versus,
+            output=output,
+            tgt_lang=tgt_lang,
+            num_resamples=num_resamples,
+            beam=beam,
+            alpha=alpha,
+            batch_tokens=batch_tokens,
+            device=device,
+        )
+    )
+
+
+def info(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+) -> None:
+    """What a run is: sizes, languages, training, data, quality, and whether its files are intact (exit code 1 if not).
+
+    \b
+    Example:
+      regard info runs/mine
+    """
+    from regard.info import as_json, print_info, read_info
+
+    found = read_info(run)
+    if json:
+        print(as_json(found))
+    else:
+        print_info(found)
+    raise typer.Exit(1 if found.damaged else 0)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    to: Annotated[Literal["ctranslate2", "huggingface"], typer.Option(help="the program to export for")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the folder to make")],
+    int8: Annotated[bool, typer.Option("--int8", help="weights of 8 bits, for CTranslate2: smaller and coarser")] = False,
+    src: Annotated[str | None, typer.Option(help="sentences to compare with; default: the run's own")] = None,
+    ref: Annotated[str | None, typer.Option(help="their translations, for the BLEU of --int8")] = None,
+) -> None:
+    """Make a folder that CTranslate2 or Hugging Face's transformers loads, and see that it translates as the run does.
+
+    Both translate 1,000 sentences greedily. If any comes out differently by more than a tie, nothing is left behind.
+
+    \b
+    Example:
+      regard export runs/mine --to ctranslate2 --int8 -o exported
+    """
+    from regard.exchange.command import ExportSettings
+    from regard.exchange.command import export as exported
+
+    print("\n".join(exported(ExportSettings(run=run, to=to, output=output, int8=int8, src=src, ref=ref))))
+
+
+def import_(
+    folder: Annotated[Path, typer.Argument(help="a Hugging Face folder with a Marian model, such as OPUS-MT's")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the run's folder to make")],
+) -> None:
+    """Make a run of a Marian model: to translate with, to evaluate, to look into, or to train on with --from.
+
+    The folder holds config.json, source.spm, target.spm, vocab.json, and model.safetensors or pytorch_model.bin.
+
+    \b
+    Example:
+      regard import opus-mt-de-en -o runs/opus
+    """
+    from regard.exchange.marian import import_marian
+
+    print("\n".join(import_marian(folder, output)))

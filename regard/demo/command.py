@@ -1,0 +1,125 @@
+"""`regard demo`: from nothing to a translator that was trained here, measured, and can be looked at."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as PrintedTable
+
+from regard.checkpoint import Run
+from regard.evaluate.command import EvaluationSettings, measure
+from regard.settings import Table, merged, read_toml
+from regard.train import command as training
+from regard.train.progress import duration
+
+HERE = Path(__file__).parent
+NUM_EXAMPLES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSettings:
+    """What was asked for; None is the recipe's."""
+
+    folder: Path
+    minutes: float | None = None
+    serve: bool = True
+    seed: int | None = None
+    device: str | None = None
+
+
+def text(split: str, language: str) -> str:
+    """The file of a part of the sentences that come with regard."""
+    return str(HERE / "text" / f"{split}.{language}.xz")
+
+
+def run(settings: DemoSettings) -> None:
+    began = time.perf_counter()
+    console = Console(highlight=False)
+    folder = settings.folder
+    is_new = not Run(folder).config_path.exists()
+    if is_new:
+        _say(
+            console,
+            "German → English, from 40,000 sentence pairs of Tatoeba (CC BY 2.0 FR, tatoeba.org), none of it downloaded",
+        )
+    if is_new or not _is_finished(folder, settings):
+        training.run(_recipe(settings, is_new=is_new), folder)
+    if not _is_measured(folder):
+        _say(console, "\ntranslating the 1,000 test sentences, which were kept apart, with beam 4")
+        measure(EvaluationSettings(system=str(folder), src=text("test", "de"), refs=(text("test", "en"),)))
+    _show(folder, console)
+    _say(
+        console,
+        f"trained in {duration(_training_seconds(folder))}; this command took {duration(time.perf_counter() - began)}\n",
+    )
+    _say_what_next(folder, console)
+
+
+def _recipe(settings: DemoSettings, *, is_new: bool) -> Table:
+    """All of it for a run that begins; for one that goes on, only what was asked for, which must not contradict it."""
+    asked = {"minutes": settings.minutes, "seed": settings.seed, "device": settings.device}
+    asked_for: Table = {"train": {name: value for name, value in asked.items() if value is not None}}
+    if not is_new:
+        return asked_for
+    corpora: Table = {
+        "train": [{"src": text("train", "de"), "tgt": text("train", "en")}],
+        "valid": {"src": text("valid", "de"), "tgt": text("valid", "en")},
+        "test": [{"src": text("test", "de"), "tgt": text("test", "en")}],
+    }
+    return merged(read_toml(HERE / "recipe.toml"), {"data": corpora}, asked_for)
+
+
+def _is_finished(folder: Path, settings: DemoSettings) -> bool:
+    if settings.minutes is not None or settings.seed is not None:
+        return False  # training will say so if that is another run
+    weights = Run(folder).read_weights()
+    return weights is not None and weights.final
+
+
+def _is_measured(folder: Path) -> bool:
+    """With the weights that are there now."""
+    report, weights = folder / "evaluation.json", Run(folder).model_path
+    return report.exists() and report.stat().st_mtime >= weights.stat().st_mtime
+
+
+def _training_seconds(folder: Path) -> float:
+    """Updates, validations and checkpoints, however often it was interrupted."""
+    lines = Run(folder).timing_path.read_text(encoding="utf-8").splitlines()
+    return sum(float(value) for line in lines for name, value in json.loads(line).items() if name.endswith("seconds"))
+
+
+def _show(folder: Path, console: Console) -> None:
+    report: dict[str, Any] = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    table = PrintedTable(title=f"the first {NUM_EXAMPLES} of the test sentences", title_justify="left")
+    for heading in ("German", "regard", "a person"):
+        table.add_column(heading, ratio=1)
+    for sentence in report["sentences"][:NUM_EXAMPLES]:
+        table.add_row(*map(escape, (sentence["source"], sentence["translations"][0], sentence["references"][0])))
+    console.print()
+    console.print(table)
+    scores = {score["metric"]: score for score in report["systems"][0]["scores"]}
+    bleu = scores["BLEU"]
+    _say(
+        console,
+        f"BLEU {bleu['score']:.1f} (95 % interval {bleu['interval']['low']:.1f}–{bleu['interval']['high']:.1f}), "
+        f"chrF {scores['chrF2']['score']:.1f}, on {report['num_sentences']:,} sentences",
+    )
+
+
+def _say_what_next(folder: Path, console: Console) -> None:
+    _say(console, "now type")
+    for command, what in (
+        (f'echo "Wo ist der Bahnhof?" | regard translate {folder}', "translate"),
+        (f"regard info {folder}", "what it is"),
+        ("regard train --help", "train your own"),
+    ):
+        _say(console, f"  {command:60}  # {what}")
+    _say(console, f"or look at {folder / 'training.html'} and {folder / 'evaluation.html'}")
+
+
+def _say(console: Console, sentence: str) -> None:
+    console.print(sentence, markup=False, soft_wrap=True)

@@ -1,0 +1,277 @@
+"""`regard doctor`: what machine this is, how fast it is at best, and whether anything is wrong."""
+
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import regard
+from regard.bench.model import matmul_ceiling, step_flops
+from regard.config import ModelConfig
+
+VOCABULARY, LENGTH = 8000, 25  # of the models and sentences whose speed is foretold
+FORETOLD = ("small", "base", "big")
+REQUIREMENT = re.compile(r"([\w-]+)>=([\d.]+)(?:; extra == ['\"](\w+)['\"])?$")  # as pyproject.toml has them
+ENOUGH_MEMORY = 2 * 2**30
+ENOUGH_DISK = 2 * 2**30
+
+
+@dataclass(frozen=True)
+class Problem:
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str  # empty: not installed
+    extra: str  # of regard, that needs it; empty: all need it
+
+
+@dataclass(frozen=True)
+class DeviceFindings:
+    name: str  # as --device takes it
+    description: str
+    memory_bytes: int
+    dtype: str  # that training uses there
+    flops: float  # of a matrix product, at best
+    bandwidth: float  # bytes a second, at best
+    tokens_per_second: dict[str, float]  # that this would allow a preset to train with, were there nothing but products
+
+
+@dataclass(frozen=True)
+class Findings:
+    regard: str
+    system: str
+    python: str
+    packages: tuple[Package, ...]
+    cores: int  # that this process may use
+    threads: int  # that torch uses
+    free_memory_bytes: int
+    free_disk_bytes: int
+    disk_bandwidth: float  # bytes a second, written and flushed
+    devices: tuple[DeviceFindings, ...]
+    problems: tuple[Problem, ...]
+
+
+def examine() -> Findings:
+    """A few seconds of measuring; nothing is left behind."""
+    devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    packages, problems = _packages()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free_disk, disk_bandwidth, disk_problems = _disk()
+    findings = Findings(
+        regard=regard.__version__,
+        system=f"{platform.system()} {platform.release()}, {platform.machine()}",
+        python=platform.python_version(),
+        packages=packages,
+        cores=cores,
+        threads=torch.get_num_threads(),
+        free_memory_bytes=_free_memory(),
+        free_disk_bytes=free_disk,
+        disk_bandwidth=disk_bandwidth,
+        devices=tuple(_examined(torch.device(name)) for name in devices),
+        problems=(),
+    )
+    problems += disk_problems + _machine_problems(findings) + _arithmetic_problems(devices)
+    return Findings(**{**findings.__dict__, "problems": tuple(problems)})
+
+
+def _packages() -> tuple[tuple[Package, ...], list[Problem]]:
+    """What regard asks for, with what is there."""
+    found: list[Package] = []
+    problems: list[Problem] = []
+    for line in metadata.requires("regard") or []:
+        match = REQUIREMENT.match(line)
+        assert match is not None, line
+        name, least, extra = match.groups()
+        if extra == "dev":
+            continue
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            version = ""
+        found.append(Package(name, version, extra or ""))
+        remedy = f"pip install '{name}>={least}'"
+        if version and _numbers(version) < _numbers(least):
+            problems.append(Problem(f"{name} is {version}, and regard needs {least} or newer", remedy))
+        elif not version and not extra:
+            problems.append(Problem(f"{name} is not installed", remedy))
+    return tuple(found), problems
+
+
+def _numbers(version: str) -> list[int]:
+    """Of a version, as far as it consists of them: 2.13.0+cpu is [2, 13, 0]."""
+    leading = re.match(r"\d+(\.\d+)*", version)
+    return [int(number) for number in leading.group().split(".")] if leading else []
+
+
+def _free_memory() -> int:
+    """0: not known."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(re.findall(r"^MemAvailable:\s+(\d+)", lines, flags=re.MULTILINE)[0]) * 1024
+
+
+def _disk() -> tuple[int, float, list[Problem]]:
+    """Free space, speed, and what is wrong with the folder that regard was called in, where runs are made."""
+    size = 64 * 2**20
+    try:
+        free = shutil.disk_usage(Path()).free
+        with tempfile.TemporaryFile(dir=Path()) as file:
+            began = time.perf_counter()
+            file.write(bytes(min(size, free // 2)))
+            file.flush()
+            os.fsync(file.fileno())
+            return free, size / (time.perf_counter() - began), []
+    except OSError as error:
+        problem = Problem(f"this folder cannot be written to ({error.strerror})", "go to one of your own, or give -o")
+        return 0, 0.0, [problem]
+
+
+def _examined(device: torch.device) -> DeviceFindings:
+    on_gpu = device.type == "cuda"
+    dtype = torch.bfloat16 if on_gpu else torch.float32
+    flops = matmul_ceiling(device, dtype)
+    configs = {preset: ModelConfig.preset(preset, vocab_size=VOCABULARY) for preset in FORETOLD}
+    speeds = {preset: flops * LENGTH / step_flops(config, 1, LENGTH) for preset, config in configs.items()}
+    if on_gpu:
+        properties = torch.cuda.get_device_properties(device)
+        description, memory = properties.name, properties.total_memory
+    else:
+        description, memory = _processor(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return DeviceFindings(
+        name=str(device),
+        description=description,
+        memory_bytes=memory,
+        dtype=str(dtype).removeprefix("torch."),
+        flops=flops,
+        bandwidth=_bandwidth(device),
+        tokens_per_second=speeds,
+    )
+
+
+def _processor() -> str:
+    try:
+        models = re.findall(r"^model name\s*: (.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    except OSError:
+        models = []
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def _bandwidth(device: torch.device) -> float:
+    """Of a copy that no cache holds: read once and written once."""
+    source = torch.ones(2**26, device=device)  # 256 MiB
+    target = torch.empty_like(source)
+
+    def seconds(work: Callable[[], object]) -> float:
+        _wait(device)
+        began = time.perf_counter()
+        work()
+        _wait(device)
+        return time.perf_counter() - began
+
+    copies = [seconds(lambda: target.copy_(source)) for _ in range(4)]
+    return 2 * source.nbytes / min(copies[1:])
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _machine_problems(found: Findings) -> list[Problem]:
+    problems = []
+    if found.threads > found.cores:
+        problems.append(
+            Problem(
+                f"torch uses {found.threads} threads, but this process may use only {found.cores} cores",
+                f"set OMP_NUM_THREADS={found.cores}, or train with --set train.threads={found.cores}",
+            )
+        )
+    if 0 < found.free_memory_bytes < ENOUGH_MEMORY:
+        problems.append(Problem(f"only {_size(found.free_memory_bytes)} of memory are free", "close other programs"))
+    if 0 < found.free_disk_bytes < ENOUGH_DISK:
+        problems.append(Problem(f"only {_size(found.free_disk_bytes)} are free on this disk", "make room, or give -o"))
+    if not torch.cuda.is_available() and any(Path("/dev").glob("nvidia[0-9]*")):
+        built = torch.version.cuda
+        reason = "is built without CUDA" if built is None else f"wants CUDA {built}, which the driver does not offer"
+        problems.append(
+            Problem(f"there is an NVIDIA GPU, but torch {torch.__version__} {reason}", "install another torch or driver")
+        )
+    if sys.platform == "linux" and not torch.backends.mkldnn.is_available():
+        problems.append(Problem("this torch has no oneDNN, so a CPU trains slowly", "install torch from its own wheels"))
+    return problems
+
+
+def _arithmetic_problems(devices: list[str]) -> list[Problem]:
+    """A tiny model in float64 on the CPU is what every device must agree with."""
+    from regard.model.transformer import Transformer
+
+    torch.manual_seed(1)
+    model = Transformer(ModelConfig.preset("tiny", vocab_size=100)).eval()
+    src, tgt = torch.randint(1, 100, (3, 9)), torch.randint(1, 100, (3, 7))
+    with torch.no_grad():
+        expected = model.double()(src, tgt)
+        problems = []
+        for name in devices:
+            found = model.float().to(name)(src.to(name), tgt.to(name)).double().cpu()
+            model.cpu().double()
+            difference = float((found - expected).abs().max())
+            if not difference < 1e-2:
+                problems.append(
+                    Problem(
+                        f"{name} computes wrongly: a model's output is off by {difference:.2g}", "do not use this device"
+                    )
+                )
+    return problems
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:,.1f} GiB"
+
+
+def as_json(findings: Findings) -> str:
+    return json.dumps(asdict(findings), indent=1, ensure_ascii=False)
+
+
+def print_findings(findings: Findings) -> None:
+    packages = [f"{one.name} {one.version}" for one in findings.packages if one.version]
+    packages += [f"no {one.name} (pip install 'regard[{one.extra}]')" for one in findings.packages if not one.version]
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("regard", f"{findings.regard}, Python {findings.python}, {findings.system}")
+    table.add_row("packages", ", ".join(packages))
+    table.add_row("cores", f"{findings.cores} to use; torch takes {findings.threads}")
+    table.add_row("memory", f"{_size(findings.free_memory_bytes)} free" if findings.free_memory_bytes else "not known")
+    table.add_row(
+        "disk here", f"{_size(findings.free_disk_bytes)} free, written at {findings.disk_bandwidth / 1e6:,.0f} MB/s"
+    )
+    for device in findings.devices:
+        speeds = ", ".join(f"{speed:,.0f} ({preset})" for preset, speed in device.tokens_per_second.items())
+        table.add_row(
+            device.name,
+            f"{device.description}, {_size(device.memory_bytes)}\n"
+            f"at most {device.flops / 1e9:,.0f} GFLOP/s in {device.dtype} and {device.bandwidth / 1e9:,.0f} GB/s,\n"
+            f"which would let training see {speeds} target tokens a second",
+        )
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    for problem in findings.problems:
+        console.print(f"problem: {problem.what}; {problem.remedy}", soft_wrap=True)
+    if not findings.problems:
+        console.print("nothing is wrong; `regard bench model` says how near training comes to that")

@@ -1,0 +1,118 @@
+"""The first five minutes, shortened: real command lines, away from the checkout."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from regard.checkpoint import Run
+from regard.demo import command
+from regard.demo.command import DemoSettings
+from regard.text.corpus import read_lines
+from regard.train.command import _read_settings
+
+WITHOUT_BAR = {**os.environ, "TERM": "dumb"}
+
+
+def demo_command(folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "regard", "demo", "-o", str(folder), "--no-serve", *arguments]
+
+
+def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Away from the checkout: what it needs comes with the package."""
+    return subprocess.run(
+        demo_command(folder, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=folder.parent,
+        env=WITHOUT_BAR,
+    )
+
+
+@pytest.mark.parametrize(("split", "count"), [("train", 40_000), ("valid", 1000), ("test", 1000)])
+def test_the_sentences_are_there(split: str, count: int) -> None:
+    german, english = (list(read_lines(command.text(split, language))) for language in ("de", "en"))
+    assert len(german) == len(english) == count
+    assert all(german) and all(english)
+
+
+def test_the_sentences_are_attributed() -> None:
+    words = (command.HERE / "ATTRIBUTION.md").read_text(encoding="utf-8")
+    assert all(name in words for name in ("tatoeba.org", "CC BY 2.0 FR", "manythings.org"))
+
+
+def test_the_recipe_is_one_that_training_takes(tmp_path: Path) -> None:
+    settings = DemoSettings(folder=tmp_path, minutes=2.0, seed=7)
+    data, _, train = _read_settings(command._recipe(settings, is_new=True))
+    assert data is not None and (data.src_lang, data.tgt_lang) == ("de", "en")
+    assert (train.minutes, train.seed) == (2.0, 7)
+    assert train.minutes == 2.0
+    _, _, train = _read_settings(command._recipe(DemoSettings(folder=tmp_path), is_new=True))
+    assert 0 < train.minutes <= 5.0
+
+
+@pytest.mark.slow
+def test_from_nothing_to_a_measured_translator(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    result = demo(folder, "--minutes", "0.05")
+    assert result.returncode == 0, result.stderr
+    assert "a person" in result.stdout and "Es gibt viele" in result.stdout
+    report = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    [bleu] = [score for score in report["systems"][0]["scores"] if score["metric"] == "BLEU"]
+    line = re.search(r"^BLEU (\S+) \(95 % interval (\S+)–(\S+)\), .* on 1,000 sentences$", result.stdout, re.MULTILINE)
+    assert line is not None
+    expected = (bleu["score"], bleu["interval"]["low"], bleu["interval"]["high"])
+    assert line.groups() == tuple(f"{value:.1f}" for value in expected)
+    [translate] = re.findall(r"^  (echo .*?)\s+#", result.stdout, re.MULTILINE)
+    translate = translate.replace("regard translate", f"{sys.executable} -m regard translate")
+    assert subprocess.run(translate, shell=True, capture_output=True, check=True, cwd=tmp_path).stdout.strip() != b""
+
+    again = demo(folder)
+    assert again.returncode == 0
+    assert "step" not in again.stderr, "it trained again"
+    assert line.group() in again.stdout
+
+    other = demo(folder, "--minutes", "3")
+    assert other.returncode == 2
+    assert "was begun with train.minutes = 0.05, not 3.0" in other.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_any_moment_is_safe(tmp_path: Path) -> None:
+    """While it prepares, trains and measures; the same command then goes on to the same end."""
+    folder = tmp_path / "demo"
+    for moment in (_has_begun, _is_training, _is_trained):
+        process = subprocess.Popen(
+            demo_command(folder, "--minutes", "0.1"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        while not moment(Run(folder)) and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=300)
+        assert process.returncode == 130, stderr
+        assert "Traceback" not in stderr
+    assert not (folder / "evaluation.json").exists()
+    result = demo(folder, "--minutes", "0.1")
+    assert result.returncode == 0, result.stderr
+    assert "BLEU" in result.stdout
+
+
+def _has_begun(run: Run) -> bool:
+    return (run.folder / ".lock").exists()
+
+
+def _is_training(run: Run) -> bool:
+    return len(run.saved_steps()) > 1
+
+
+def _is_trained(run: Run) -> bool:
+    weights = run.read_weights() if run.config_path.exists() else None
+    return weights is not None and weights.final

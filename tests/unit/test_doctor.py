@@ -1,0 +1,105 @@
+"""What `regard doctor` finds wrong, on machines made up for it."""
+
+import os
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard import doctor
+from regard.model.transformer import Transformer
+
+HEALTHY = doctor.Findings(
+    regard="0.1.0",
+    system="Linux",
+    python="3.12.1",
+    packages=(),
+    cores=4,
+    threads=4,
+    free_memory_bytes=2**33,
+    free_disk_bytes=2**36,
+    disk_bandwidth=1e9,
+    devices=(),
+    problems=(),
+)
+
+
+def test_a_healthy_machine_has_no_problem() -> None:
+    assert doctor._machine_problems(HEALTHY) == []
+    assert doctor._arithmetic_problems(["cpu"]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"threads": 8}, "8 threads, but this process may use only 4 cores"),
+        ({"free_memory_bytes": 2**30}, "only 1.0 GiB of memory are free"),
+        ({"free_disk_bytes": 2**29}, "only 0.5 GiB are free on this disk"),
+    ],
+)
+def test_what_is_short_is_told(change: dict[str, int], complaint: str) -> None:
+    [problem] = doctor._machine_problems(replace(HEALTHY, **change))  # type: ignore[arg-type]
+    assert complaint in problem.what
+    assert problem.remedy
+
+
+def test_old_and_missing_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"torch": "2.9.1+cpu", "numpy": "1.26.4", "typer": "0.16"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    requirements = ["torch>=2.11", "numpy>=1.26", "typer>=0.15.0", "rich>=13", "fastapi>=0.115; extra == 'serve'"]
+    monkeypatch.setattr(metadata, "requires", lambda _: [*requirements, "pytest>=8; extra == 'dev'"])
+    monkeypatch.setattr(metadata, "version", version)
+    packages, problems = doctor._packages()
+    assert [(one.name, one.version, one.extra) for one in packages] == [
+        ("torch", "2.9.1+cpu", ""),
+        ("numpy", "1.26.4", ""),
+        ("typer", "0.16", ""),
+        ("rich", "", ""),
+        ("fastapi", "", "serve"),
+    ]
+    assert [problem.what for problem in problems] == [
+        "torch is 2.9.1+cpu, and regard needs 2.11 or newer",
+        "rich is not installed",
+    ]
+
+
+def test_requirements_are_of_the_form_it_reads() -> None:
+    """Those of the real package, as they were installed."""
+    names = {package.name for package in doctor._packages()[0]}
+    assert {"torch", "typer", "fastapi", "ctranslate2"} <= names
+    assert "pytest" not in names
+
+
+def test_wrong_arithmetic_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Transformer.project
+
+    def wrong_in_single_precision(self: Transformer, states: torch.Tensor) -> torch.Tensor:
+        logits = right(self, states)
+        return logits if logits.dtype == torch.float64 else logits * 1.5
+
+    monkeypatch.setattr(Transformer, "project", wrong_in_single_precision)
+    [problem] = doctor._arithmetic_problems(["cpu"])
+    assert "cpu computes wrongly" in problem.what
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    _, _, [problem] = doctor._disk()
+    assert problem.what == "this folder cannot be written to (No space left on device)"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_versions_are_compared_by_number() -> None:
+    assert doctor._numbers("2.13.0+cpu") == [2, 13, 0]
+    assert doctor._numbers("2.9") < doctor._numbers("2.11")
