@@ -37,18 +37,18 @@ COUNTS = (
 class ModelConfig:
     """The Transformer's sizes and options. The defaults are the paper's base model (Table 3)."""
 
-    src_vocab_size: int
-    tgt_vocab_size: int
-    kind: ModelKind = "transformer"
-    pad_id: int = 0
-    encoder_layers: int = 6
-    decoder_layers: int = 6
-    d_model: int = 512
-    num_heads: int = 8
-    d_ff: int = 2048
-    norm: Norm = "post"
-    activation: Activation = "relu"
-    positions: Positions = "sinusoidal"
+    src_vocab_size: int  # the tokenizer's; not to be set
+    tgt_vocab_size: int  # the tokenizer's; not to be set
+    kind: ModelKind = "transformer"  # what it is; the RNNs that came before are to follow
+    pad_id: int = 0  # the tokenizer's; not to be set
+    encoder_layers: int = 6  # N on the left of Figure 1
+    decoder_layers: int = 6  # N on its right
+    d_model: int = 512  # of every vector between layers
+    num_heads: int = 8  # among which d_model is divided
+    d_ff: int = 2048  # inside the feed-forward networks
+    norm: Norm = "post"  # LayerNorm after each residual sum, as in the paper, or before each sub-layer
+    activation: Activation = "relu"  # of the feed-forward networks
+    positions: Positions = "sinusoidal"  # section 3.5, or a table that is learnt
     max_positions: int = 1024  # learned positions only; sinusoids have no maximum
     # "all": source, target and output share one matrix (section 3.4); "target": target and output.
     shared_embeddings: SharedEmbeddings = "all"
@@ -130,15 +130,15 @@ def model_preset(name: str) -> dict[str, Any]:
 class CleaningConfig:
     """Limits of the filters; 0 or false turns one off. Lengths are in characters: words are no unit in Chinese."""
 
-    max_characters: int = 1000
+    max_characters: int = 1000  # on either side
     max_tokens: int = 256  # subwords on either side
     max_ratio: float = 6.0  # the longer side over the shorter, where the longer has at least `ratio_from` characters
-    ratio_from: int = 20
-    drop_empty: bool = True
-    drop_duplicates: bool = True
-    drop_copies: bool = True
-    drop_wrong_script: bool = True
-    drop_control_characters: bool = True
+    ratio_from: int = 20  # characters; the ratio of short texts says nothing
+    drop_empty: bool = True  # pairs with nothing on one side
+    drop_duplicates: bool = True  # pairs that were there before, to the letter
+    drop_copies: bool = True  # pairs whose target is their source
+    drop_wrong_script: bool = True  # pairs whose letters are not those of their language
+    drop_control_characters: bool = True  # pairs with characters that no text has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +146,9 @@ class CorpusConfig:
     """Two aligned files, or one .tsv, .jsonl or .tmx that holds both sides. `weight` is how often each of its pairs is seen
     in an epoch: 2 is twice, 0.5 every other epoch."""
 
-    src: str
-    tgt: str | None = None
-    weight: float = 1.0
+    src: str  # a file of source text, or one that holds both sides
+    tgt: str | None = None  # the file beside it, line by line
+    weight: float = 1.0  # how often each of its pairs is seen in an epoch
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
@@ -159,15 +159,15 @@ class CorpusConfig:
 class DataConfig:
     """What to learn from, and into what subwords to cut it."""
 
-    train: tuple[CorpusConfig, ...]
-    valid: CorpusConfig
+    train: tuple[CorpusConfig, ...]  # to learn from
+    valid: CorpusConfig  # to validate on
     test: tuple[CorpusConfig, ...] = ()  # never trained on; looked at for leakage only
-    src_lang: str = ""
-    tgt_lang: str = ""
-    vocab_size: int = 0  # 0: by the size of the corpus
-    shared_vocab: bool = True
+    src_lang: str = ""  # its code, such as de; by the command line, the file's suffix
+    tgt_lang: str = ""  # the same of the target side
+    vocab_size: int = 0  # subwords; 0: by the size of the corpus
+    shared_vocab: bool = True  # one set of subwords for both sides
     sample_pairs: int = 200_000  # the subwords are learnt from as many, drawn by `seed`
-    seed: int = 1
+    seed: int = 1  # of that sample
     cleaning: CleaningConfig = CleaningConfig()
 
 
@@ -178,22 +178,22 @@ class TrainConfig:
 
     steps: int = 0  # updates; 0: as many as `minutes` allow, or else about 30 epochs
     minutes: float = 0.0  # turned into steps once, by the speed measured when the run begins
-    batch_tokens: int = 25_000  # of an update, padding included, on its larger side; AUTO: what fits the GPU
+    batch_tokens: int = 25_000  # of an update, padding included, on its larger side; AUTO (-1): what fits the GPU
     accumulation: int = 0  # the batches an update is made of; 0: as few as keep padding at 5 %
     schedule: Schedule = "inverse_sqrt"  # after the warm-up: as the paper's, or down to nothing at the last step
     learning_rate: float = 0.0  # at its highest, when the warm-up ends; 0: (d_model · warmup)^-½, equation 3
     warmup: int = 4000  # 0: a fifth of the steps, at most 400
-    label_smoothing: float = 0.1
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.98
-    adam_epsilon: float = 1e-9
+    label_smoothing: float = 0.1  # ε of section 5.4
+    adam_beta1: float = 0.9  # β₁ of section 5.3
+    adam_beta2: float = 0.98  # β₂ of section 5.3
+    adam_epsilon: float = 1e-9  # ε of section 5.3
     clip_norm: float = 0.0  # 0: gradients are not clipped
     bpe_dropout: float = 0.0  # how likely a merge of subwords is left out, anew each time a sentence is seen
-    seed: int = 1
-    device: str = "auto"
-    precision: Precision = "auto"  # of the arithmetic; weights are float32 in any case but float64. bfloat16 on CUDA
-    compile: Compile = "auto"
-    deterministic: bool = False  # on CUDA; a CPU always is
+    seed: int = 1  # of first values, order, dropout and BPE-dropout
+    device: str = "auto"  # cpu, cuda or mps; "auto": a GPU where there is one
+    precision: Precision = "auto"  # of the arithmetic; weights stay float32. "auto": bfloat16 on CUDA
+    compile: Compile = "auto"  # torch.compile; "auto": for long runs on CUDA
+    deterministic: bool = False  # the same bits every time on CUDA too, and slower; a CPU always does
     threads: int = 0  # of a CPU; kept for the run's life, because sums depend on it
     log_every: int = 0  # updates between two lines of metrics
     valid_every: int = 0  # updates between two validations
@@ -234,7 +234,7 @@ TRAIN_PRESETS: dict[str, dict[str, Any]] = {
 class RunConfig:
     """All of a run: what `config.json` holds."""
 
-    preset: str = "small"
+    preset: str = "small"  # the sizes to begin with
     paper: bool = False  # the paper's training, whatever the preset would rather do
     prepared: str = ""  # a folder that `regard prepare` made, to be used instead of preparing
     start_from: str = ""  # another run, whose weights and tokenizer this one begins with
