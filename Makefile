@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install tools test test-all check format demo clean
+.PHONY: help install tools test test-all lint check format package demo clean
 
 help:
 	@echo "make test      the fast tests"
@@ -14,6 +14,7 @@ help:
 	@echo "make check     lint, format, types, then the fast tests"
 	@echo "make demo      train a German-English translator in five minutes and look at it (ARGS=--no-serve)"
 	@echo "make format    put the code into its usual shape"
+	@echo "make package   build the wheel and the sdist"
 	@echo "make clean     remove the environment and caches"
 
 install: $(VENV)/installed
@@ -39,15 +40,20 @@ tools:
 		{ command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qqy g++; } || \
 		echo "g++ is missing: install it to run the tests of compiled code"
 
-check: install
+lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(MAKE) --no-print-directory test
+
+check: lint test
 
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The wheel and the sdist, in dist/.
+package: install
+	$(BIN)/python -m hatchling build
 
 demo: install
 	@$(BIN)/regard demo $(ARGS)

@@ -1,6 +1,8 @@
 """`regard demo`: from nothing to a translator that was trained here, measured, and can be looked at."""
 
 import json
+import shutil
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,8 @@ def run(settings: DemoSettings) -> None:
     console = Console(highlight=False)
     folder = settings.folder
     is_new = not Run(folder).config_path.exists()
+    if not is_new:
+        _require_own(folder)
     if is_new:
         _say(
             console,
@@ -50,13 +54,20 @@ def run(settings: DemoSettings) -> None:
         training.run(_recipe(settings, is_new=is_new), folder)
     if not _is_measured(folder):
         _say(console, "\ntranslating the 1,000 test sentences, which were kept apart, with beam 4")
-        measure(EvaluationSettings(system=str(folder), src=text("test", "de"), refs=(text("test", "en"),)))
+        measure(EvaluationSettings(system=str(folder), src=text("test", "de"), refs=(text("test", "en"),), device=settings.device or "auto"))
     _show(folder, console)
     _say(
         console,
         f"trained in {duration(_training_seconds(folder))}; this command took {duration(time.perf_counter() - began)}\n",
     )
     _say_what_next(folder, console)
+
+
+def _require_own(folder: Path) -> None:
+    """A run of other text would be measured on sentences it knows nothing of, and lose its own evaluation."""
+    corpora = Run(folder).read_config().data.train
+    if [Path(corpus.src).parts[-4:] for corpus in corpora] != [Path(text("train", "de")).parts[-4:]]:
+        raise ValueError(f"{folder} is a run of other text; give another folder with -o")
 
 
 def _recipe(settings: DemoSettings, *, is_new: bool) -> Table:
@@ -112,13 +123,23 @@ def _show(folder: Path, console: Console) -> None:
 
 def _say_what_next(folder: Path, console: Console) -> None:
     _say(console, "now type")
+    regard = _own_name()
     for command, what in (
-        (f'echo "Wo ist der Bahnhof?" | regard translate {folder}', "translate"),
-        (f"regard info {folder}", "what it is"),
-        ("regard train --help", "train your own"),
+        (f'echo "Wo ist der Bahnhof?" | {regard} translate {folder}', "translate"),
+        (f"{regard} info {folder}", "what it is"),
+        (f"{regard} train --help", "train your own"),
     ):
         _say(console, f"  {command:60}  # {what}")
     _say(console, f"or look at {folder / 'training.html'} and {folder / 'evaluation.html'}")
+
+
+def _own_name() -> str:
+    """How this command was called, so that what is shown can be typed."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m regard"
+    found = shutil.which(called.name)
+    return called.name if found is not None and Path(found).samefile(called) else str(called)
 
 
 def _say(console: Console, sentence: str) -> None:

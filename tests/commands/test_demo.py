@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,6 +60,16 @@ def test_the_recipe_is_one_that_training_takes(tmp_path: Path) -> None:
     assert 0 < train.minutes <= 5.0
 
 
+def test_a_run_of_other_text_is_left_alone(tmp_path: Path) -> None:
+    run = tmp_path / "mine"
+    shutil.copytree(Path(__file__).parents[1] / "runs" / "0.1.0", run)
+    before = sorted(path.name for path in run.iterdir())
+    result = demo(run)
+    assert result.returncode == 2
+    assert result.stderr == f"regard: {run} is a run of other text; give another folder with -o\n"
+    assert sorted(path.name for path in run.iterdir()) == before
+
+
 @pytest.mark.slow
 def test_from_nothing_to_a_measured_translator(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
@@ -72,7 +83,7 @@ def test_from_nothing_to_a_measured_translator(tmp_path: Path) -> None:
     expected = (bleu["score"], bleu["interval"]["low"], bleu["interval"]["high"])
     assert line.groups() == tuple(f"{value:.1f}" for value in expected)
     [translate] = re.findall(r"^  (echo .*?)\s+#", result.stdout, re.MULTILINE)
-    translate = translate.replace("regard translate", f"{sys.executable} -m regard translate")
+    translate = translate.replace("python -m regard", f"{sys.executable} -m regard")
     assert subprocess.run(translate, shell=True, capture_output=True, check=True, cwd=tmp_path).stdout.strip() != b""
 
     again = demo(folder)

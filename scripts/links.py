@@ -1,0 +1,51 @@
+"""Links from the documentation to lines of code: [`attention`](../regard/model/attention.py#L23) leads to where it is defined.
+
+    python scripts/links.py            # puts in the lines where things stand now
+    python scripts/links.py --check    # says which are wrong
+
+The last name in the link's text is a function, class, method or constant of the file.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<path>[^)#]+\.py)#L(?P<line>\d+)\)")
+
+
+def defined_at(path: Path, name: str) -> int:
+    """The line, from 1, that defines `name`, or the part of it after its last dot, in the class before it."""
+    *owners, last = name.split(".")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start = defined_at(path, owners[-1]) if owners and re.search(rf"^class {owners[-1]}\b", "\n".join(lines), re.M) else 0
+    for number, line in enumerate(lines[start:], start=start + 1):
+        if re.match(rf"\s*(?:def|class) {last}\b|{last}\b\s*[:=]", line):
+            return number
+    raise ValueError(f"{path.relative_to(ROOT)} does not define {name}")
+
+
+def with_lines(document: Path) -> str:
+    def renewed(link: re.Match[str]) -> str:
+        target = (document.parent / link["path"]).resolve()
+        return f"[`{link['name']}`]({link['path']}#L{defined_at(target, link['name'])})"
+
+    return LINK.sub(renewed, document.read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    for document in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]):
+        text = with_lines(document)
+        if text == document.read_text(encoding="utf-8"):
+            continue
+        if options.check:
+            sys.exit(f"{document.relative_to(ROOT)} links to lines that have moved; run python scripts/links.py")
+        document.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""What README and docs/ show must run, what they link to must be there, and what is generated must be current."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from regard.demo.command import text
+from regard.text.corpus import read_lines
+from regard.train.command import _read_settings
+from scripts.configuration import TABLES, document, settings
+from scripts.links import LINK, with_lines
+
+ROOT = Path(__file__).parents[2]
+STORED_RUN = ROOT / "tests" / "runs" / "0.1.0"
+DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+ALL_DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+# Commands that would take long are given smaller numbers; what a command line begins with decides.
+SMALLER = {
+    "regard train": "--preset tiny --steps 4 --device cpu",
+    "torchrun": "--preset tiny --steps 4 --device cpu --set train.accumulation=2",
+    "regard demo": "--minutes 0.02 --device cpu",
+    "regard bench model": "--preset tiny --batch 2 --length 5 --vocab 50 --rounds 1 --steps 1",
+    "regard bench train": "--preset tiny --rounds 1 --updates 1",
+    "regard bench decode": "--sentences 2 --rounds 1 --max-length 8",
+    "regard export": "--src test.de",
+}
+INSTEAD = {
+    "make demo": "regard demo --no-serve",
+    "--nproc-per-node=4": "--nproc-per-node=2",
+    "make install": "true",  # the tests run in what it installed
+    "make test": "true",  # this is it
+}
+
+
+def blocks(path: Path, *languages: str) -> list[str]:
+    found = re.findall(r"^```([^\n]*)\n(.*?)^```$", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert all(language for language, _ in found), f"a block in {path.name} does not say what it is"
+    return [block for language, block in found if language in languages]
+
+
+def commands(path: Path) -> list[str]:
+    """Lines of sh, and what follows a prompt in sessions."""
+    lines = [line for block in blocks(path, "sh") for line in block.splitlines()]
+    lines += [line[2:] for block in blocks(path, "console") for line in block.splitlines() if line.startswith("$ ")]
+    return [line.partition("  #")[0].strip() for line in lines if line.strip()]
+
+
+def as_run(command: str) -> str:
+    for old, new in INSTEAD.items():
+        command = command.replace(old, new)
+    last = command.split(" | ")[-1]
+    return command + "".join(f" {flags}" for start, flags in SMALLER.items() if last.startswith(start))
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder with the files that documents speak of: a few sentences of the demo under many names."""
+    for language in ("de", "en"):
+        train = list(read_lines(text("train", language)))[:300]
+        held_out = list(read_lines(text("test", language)))[:12]
+        for name, lines in (("train", train), ("special", train), ("valid", held_out), ("test", held_out)):
+            (tmp_path / f"{name}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name, source in (("good", "train"), ("more", "train"), ("valid", "valid")):
+        sides = [(tmp_path / f"{source}.{language}").read_text("utf-8").splitlines() for language in ("de", "en")]
+        rows = ["\t".join(row) for row in zip(*sides, strict=True)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (tmp_path / "dev.ja").symlink_to(tmp_path / "test.de")
+    (tmp_path / "runs").mkdir()
+    return tmp_path
+
+
+def with_runs(workplace: Path, path: Path) -> Path:
+    """Trained runs and prepared text, under the names by which the document uses what it did not make itself."""
+    made = set(re.findall(r"-o (\S+)", "\n".join(commands(path))))
+    for name in {"runs/mine", "runs/other", "runs/kftt", "runs/demo"} - made:
+        (workplace / name).symlink_to(STORED_RUN)
+    if "prepared" not in made:
+        sides = "--src train.de --tgt train.en --valid-src valid.de --valid-tgt valid.en"
+        run(f"regard prepare {sides} -o prepared", workplace)
+    return workplace
+
+
+def run(command: str, folder: Path) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        command,
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if commands(path)], ids=lambda path: path.name)
+def test_commands_run(path: Path, workplace: Path) -> None:
+    """All of a document in one folder, one after the other, as a reader would type them."""
+    folder = with_runs(workplace, path)
+    if path.name == "quick-start.md" or "make demo" in path.read_text(encoding="utf-8"):
+        (folder / "runs" / "demo").unlink()  # its own
+    for command in commands(path):
+        run(as_run(command), folder)
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=lambda path: path.name)
+def test_python_examples_run(path: Path, workplace: Path) -> None:
+    folder = with_runs(workplace, path)
+    script = "\n".join(blocks(path, "python"))
+    checks = [f"assert tuple(({name}).shape) == {shape}, {name!r}" for name, shape in shapes(script)]
+    (folder / "example.py").write_text(script + "\n" + "\n".join(checks), encoding="utf-8")
+    run(f"{sys.executable} example.py", folder)
+
+
+def shapes(script: str) -> list[tuple[str, str]]:
+    """A comment that starts with a shape is the shape of the value on its line."""
+    found = re.findall(r"^(.*?)\s+# (\(\d[\d, ]*\))", script, flags=re.MULTILINE)
+    return [(line.split(" = ")[0].strip(), shape) for line, shape in found]
+
+
+def test_shapes_are_found() -> None:
+    assert len(shapes("\n".join(blocks(ROOT / "docs" / "python.md", "python")))) >= 4
+
+
+def test_every_command_in_the_documents_is_known() -> None:
+    """Or the tests above would have run nothing."""
+    every = [command for path in DOCUMENTS for command in commands(path)]
+    assert len(every) >= 15
+    assert {command.split()[0] for command in every} <= {"regard", "make", "echo", "torchrun"}
+
+
+def test_toml_examples_are_settings() -> None:
+    for path in DOCUMENTS:
+        for block in blocks(path, "toml"):
+            data, _, _ = _read_settings(tomllib.loads(block))
+            assert data is not None
+
+
+@pytest.mark.parametrize("path", ALL_DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    words = path.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", words) + re.findall(r'src="([^"]+)"', words)
+    for target in targets:
+        if target.startswith(("http:", "https:")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (path.parent / name).resolve() if name else path
+        assert file.exists(), target
+        if anchor and file.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, target
+
+
+@pytest.mark.parametrize("path", ALL_DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_code_lead_to_their_lines(path: Path) -> None:
+    assert with_lines(path) == path.read_text(encoding="utf-8"), "run python scripts/links.py"
+
+
+def test_there_are_links_to_code() -> None:
+    assert len(LINK.findall((ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8"))) >= 20
+
+
+def test_the_configuration_reference_is_current_and_complete() -> None:
+    assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == document(), (
+        "run python scripts/configuration.py"
+    )
+    for _, kind in TABLES.values():
+        for name, _, _, meaning in settings(kind):
+            assert meaning, f"{kind.__name__}.{name} says nothing of what it means"
+
+
+def test_the_chinese_readme_says_the_same() -> None:
+    """To the letter where it is code, links and numbers; as much where it is words."""
+    english, chinese = ROOT / "README.md", ROOT / "README.zh.md"
+    for language in ("sh", "python", "text"):
+        assert blocks(english, language) == blocks(chinese, language)
+    one, other = (path.read_text(encoding="utf-8") for path in (english, chinese))
+    for pattern in (r"\]\(([^)\s]+)\)", r'src="([^"]+)"', r"^(#+|\|)", r"\b\d+\.\d+\b", r"`([^`\n]+)`"):
+        assert sorted(re.findall(pattern, one, re.MULTILINE)) == sorted(re.findall(pattern, other, re.MULTILINE))
+
+
+def test_the_file_map_names_every_module() -> None:
+    architecture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `((?:regard|scripts)/[\w/]+\.py)`", architecture, flags=re.MULTILINE))
+    found = {str(path.relative_to(ROOT)) for folder in ("regard", "scripts") for path in (ROOT / folder).rglob("*.py")}
+    assert listed == {name for name in found if not name.endswith(("__init__.py", "__main__.py"))}
