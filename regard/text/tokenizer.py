@@ -107,16 +107,27 @@ class Subwords:
     def _merged(self, word: str, dropout: float, draw: Callable[[], float]) -> list[int]:
         """Again and again the best of the merges that are not left out, until none is there."""
         symbols = list(word)
-        while len(symbols) > 1:
-            best, best_score = -1, -math.inf
-            for place in range(len(symbols) - 1):
-                score = self._scores.get(symbols[place] + symbols[place + 1], -math.inf)
-                if score > best_score and draw() >= dropout:  # a merge that would not be chosen needs no lot
-                    best, best_score = place, score
-            if best < 0:
-                break
+        while (best := self._best_merge(symbols, dropout, draw)) >= 0:
             symbols[best : best + 2] = [symbols[best] + symbols[best + 1]]
         return [token for symbol in symbols for token in self._ids_of(symbol)]
+
+    def _best_merge(self, symbols: Sequence[str], dropout: float, draw: Callable[[], float]) -> int:
+        """The place of the first of two symbols to merge; -1: none can be."""
+        best, best_score = -1, -math.inf
+        for place in range(len(symbols) - 1):
+            score = self._scores.get(symbols[place] + symbols[place + 1], -math.inf)
+            if score > best_score and draw() >= dropout:  # a merge that would not be chosen needs no lot
+                best, best_score = place, score
+        return best
+
+    def merges(self, word: str) -> list[list[str]]:
+        """How a word is put together: its letters, and what they are after each merge."""
+        symbols = list(SPACE + word)
+        states = [list(symbols)]
+        while (best := self._best_merge(symbols, 0.0, lambda: 1.0)) >= 0:
+            symbols[best : best + 2] = [symbols[best] + symbols[best + 1]]
+            states.append(list(symbols))
+        return states
 
     def _ids_of(self, symbol: str) -> list[int]:
         """A piece is one id; what is none is spelled in bytes."""

@@ -1,0 +1,259 @@
+"""What there is to see in one sentence's way through a model, as plain data: what the page and `regard look` draw.
+
+A translation is searched for, every proposal of the beam remembered, and then one traced pass over source and translation
+gives the rest. Nothing here decides how it looks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.data.batch import collate
+from regard.model.trace import AttentionTrace, Head, Intervention, StackTrace, Trace
+from regard.model.transformer import Transformer
+from regard.search.beam import BeamResult, beam
+from regard.search.hypothesis import length_penalty
+from regard.text.cleaning import normalise
+from regard.text.tokenizer import BOS_ID, EOS_ID, Subwords
+from regard.translate.alignment import words_of
+from regard.translate.search import MAX_EXTRA
+from regard.translate.translation import END
+from regard.translate.translator import Translator
+
+Json = dict[str, Any]
+MOST_SUBWORDS = 128  # of a side; a picture of more is none
+NUM_ALTERNATIVES = 10
+DIGITS = 5
+NOTHING_CHANGED = Intervention()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to look at: a sentence, with the model's own translation or a given one."""
+
+    text: str
+    target: str = ""  # empty: what the search finds
+    prefix: str = ""  # what the search must begin with
+    beam: int = 4
+    alpha: float = 0.6
+    intervention: Intervention = NOTHING_CHANGED
+
+
+class Pass(NamedTuple):
+    """A search, and a pass over what it found, or over a translation that was given."""
+
+    result: BeamResult
+    src_ids: list[int]
+    tgt_ids: list[int]
+    trace: Trace
+
+
+def passed(translator: Translator, question: Question) -> Pass:
+    """Of several models, the first is looked into."""
+    src, tgt = translator.tokenizer.src, translator.tokenizer.tgt
+    [src_ids] = src.encode([normalise(question.text)])
+    _require_moderate(src_ids, "the sentence")
+    result = search(translator, src_ids, question)
+    if question.target:
+        [tgt_ids] = tgt.encode([normalise(question.target)])
+        _require_moderate(tgt_ids, "its translation")
+    else:
+        tgt_ids = list(result.hypotheses[0].ids)
+    batch = collate([src_ids], [tgt_ids])
+    model = translator.models[0]
+    trace = model.trace(batch.src.to(translator.device), batch.tgt_in.to(translator.device), question.intervention)
+    return Pass(result, src_ids, tgt_ids, trace)
+
+
+def look(translator: Translator, question: Question) -> Json:
+    """All of it."""
+    model = translator.models[0]
+    src, tgt = translator.tokenizer.src, translator.tokenizer.tgt
+    result, src_ids, tgt_ids, trace = passed(translator, question)
+    log_probs = trace.logits[0].double().log_softmax(-1)  # (T, V)
+    own = log_probs[torch.arange(len(tgt_ids) + 1), [*tgt_ids, EOS_ID]]
+    return {
+        "source": side(src, normalise(question.text), src_ids),
+        "target": side(tgt, tgt.decode(tgt_ids), tgt_ids),
+        "log_prob": round(float(own.sum()), DIGITS),
+        "predictions": predictions(tgt, log_probs, [*tgt_ids, EOS_ID]),
+        "attention": {
+            "encoder": attention(trace.encoder.self_attention),
+            "decoder": attention(trace.decoder.self_attention),
+            "cross": attention(trace.decoder.cross_attention),
+        },
+        "residuals": {
+            "encoder": rounded(trace.encoder.residual_norms[:, 0]),
+            "decoder": rounded(trace.decoder.residual_norms[:, 0]),
+        },
+        "activations": {"encoder": activations(trace.encoder), "decoder": activations(trace.decoder)},
+        "lens": lens(model, tgt, trace),
+        "search": search_tree(tgt, result, question.alpha),
+    }
+
+
+def look_at_head(translator: Translator, question: Question, head: Head) -> Json:
+    """One head's queries (T, K), keys and values (S, K), and its scores (T, S) before mask and softmax, scaled."""
+    model, trace = translator.models[0], passed(translator, question).trace
+    stack = trace.encoder if head.site == "encoder" else trace.decoder
+    layers = stack.cross_attention if head.site == "cross" else stack.self_attention
+    if not (0 <= head.layer < len(layers) and 0 <= head.head < model.config.num_heads):
+        raise ValueError(f"there is no head {head.head} in layer {head.layer} of {head.site}; counting is from 0")
+    one = layers[head.layer]
+    parts = {"queries": one.queries, "keys": one.keys, "values": one.values, "scores": one.scores, "weights": one.weights}
+    found = {name: rounded(tensor[0, head.head]) for name, tensor in parts.items()}
+    mask = one.mask[0, 0].expand(one.weights.shape[2], one.weights.shape[3])
+    scale = question.intervention.score_scale or model.config.d_head**-0.5
+    return {**found, "mask": mask.tolist(), "scale": scale, "d_k": model.config.d_head}
+
+
+def describe(translator: Translator) -> Json:
+    """What is looked into: sizes, options, and how many parameters each part has."""
+    model, config = translator.models[0], translator.config
+    parts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        stack, _, rest = name.partition(".")
+        part = f"{stack}.{rest.split('.')[1]}" if stack in ("encoder", "decoder") else stack
+        parts[part] = parts.get(part, 0) + parameter.numel()
+    return {
+        "src_lang": config.data.src_lang,
+        "tgt_lang": config.data.tgt_lang,
+        "preset": config.preset,
+        "model": asdict(config.model),
+        "parameters": parts,
+        "steps": config.train.steps,
+    }
+
+
+def _require_moderate(ids: Sequence[int], what: str) -> None:
+    if not ids:
+        raise ValueError("there is nothing to look at; give a sentence")
+    if len(ids) > MOST_SUBWORDS:
+        raise ValueError(f"{what} has {len(ids)} subwords, and a picture has room for {MOST_SUBWORDS}; give a shorter one")
+
+
+def search(translator: Translator, src_ids: Sequence[int], question: Question) -> BeamResult:
+    """Beam search that forgets nothing, with the model as the intervention leaves it."""
+    model = translator.models[0]
+    [prefix] = translator.tokenizer.tgt.encode([normalise(question.prefix)]) if question.prefix else [[]]
+    obeyed = replace(question.intervention, causal=True)  # a step has nothing later that it could see
+    intervention = None if obeyed == Intervention() else obeyed
+    batch = collate([list(src_ids)], [[]])
+    cache = model.start(batch.src.to(translator.device), intervention=intervention)
+    [result] = beam(
+        partial(model.step, intervention=intervention),
+        cache,
+        [max(min(len(src_ids) + MAX_EXTRA, model.config.longest_sequence - 1), len(prefix))],
+        width=question.beam,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        alpha=question.alpha,
+        num_best=question.beam,
+        prefixes=[prefix],
+        keep_steps=True,
+        device=translator.device,
+    )
+    return result
+
+
+def side(subwords: Subwords, text: str, ids: Sequence[int]) -> Json:
+    """A text as the model sees it, and how it came to be cut like that."""
+    pieces = subwords.pieces(list(ids))
+    return {
+        "text": text,
+        "pieces": pieces,
+        "ids": list(ids),
+        "words": words_of(pieces, text),
+        "merges": [] if subwords.is_marian else [subwords.merges(word) for word in text.split()],
+    }
+
+
+def predictions(subwords: Subwords, log_probs: Float[Tensor, "T V"], taken: Sequence[int]) -> list[Json]:
+    """At each place: what was taken, how probable it was, and what else there was."""
+    best, tokens = log_probs.topk(min(NUM_ALTERNATIVES, log_probs.shape[1]), dim=1)
+    entropy = torch.special.entr(log_probs.exp()).sum(1)
+    found = []
+    for place, token in enumerate(taken):
+        own = log_probs[place, token]
+        found.append(
+            {
+                "piece": piece(subwords, token),
+                "log_prob": round(float(own), DIGITS),
+                "rank": int((log_probs[place] > own).sum()) + 1,
+                "entropy": round(float(entropy[place]), DIGITS),
+                "best": [
+                    {"piece": piece(subwords, int(n)), "log_prob": round(float(value), DIGITS)}
+                    for n, value in zip(tokens[place], best[place], strict=True)
+                ],
+            }
+        )
+    return found
+
+
+def piece(subwords: Subwords, token: int) -> str:
+    return END if token == EOS_ID else subwords.pieces([token])[0]
+
+
+def attention(layers: Sequence[AttentionTrace]) -> list[Json]:
+    """For each layer (H, T, S) weights and (H, T) entropies."""
+    return [{"weights": rounded(layer.weights[0]), "entropy": rounded(layer.entropy[0])} for layer in layers]
+
+
+def activations(stack: StackTrace) -> list[list[float]]:
+    """For each layer and place, the share of the feed-forward network's units that are above 0."""
+    return [rounded((layer[0] > 0).double().mean(-1)) for layer in stack.activations]
+
+
+def lens(model: Transformer, subwords: Subwords, trace: Trace) -> list[list[Json]]:
+    """What would be predicted if the decoder ended here: before the first layer and after each one."""
+    found = []
+    residuals = trace.decoder.residuals
+    every = (len(residuals) - 1) // len(model.decoder)  # sub-layers in a layer
+    for states in residuals[::every]:
+        probs = model.project(model.decoder_norm(states))[0].double().softmax(-1)
+        best, tokens = probs.max(-1)
+        found.append(
+            [
+                {"piece": piece(subwords, int(token)), "prob": round(float(value), DIGITS)}
+                for token, value in zip(tokens, best, strict=True)
+            ]
+        )
+    return found
+
+
+def search_tree(subwords: Subwords, result: BeamResult, alpha: float) -> Json:
+    """Every step's proposals, and what ended."""
+    return {
+        "steps": [
+            [
+                {
+                    "parent": one.parent,
+                    "piece": piece(subwords, one.token),
+                    "log_prob": round(one.total, DIGITS),
+                    "score": round(one.total / length_penalty(number, alpha), DIGITS),
+                    "fate": one.fate,
+                }
+                for one in candidates
+            ]
+            for number, candidates in enumerate(result.steps, start=1)
+        ],
+        "hypotheses": [
+            {
+                "text": subwords.decode(one.ids),
+                "pieces": [*subwords.pieces(list(one.ids)), END],
+                "log_prob": round(one.log_prob, DIGITS),
+                "score": round(one.score, DIGITS),
+            }
+            for one in result.hypotheses
+        ],
+    }
+
+
+def rounded(tensor: Tensor) -> Any:
+    """Nested lists, of as many digits as anyone looks at."""
+    return torch.round(tensor.double().cpu(), decimals=DIGITS).tolist()
