@@ -1,0 +1,172 @@
+"""All routes together, and what is done to every request."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import regard
+from regard.serve import deepl, documentation, libretranslate, looking
+from regard.serve.measurements import Measurements
+from regard.serve.reading import KEY_COOKIE, RefusalError, json_response, require_key
+from regard.serve.service import Service
+
+PAGE = Path(__file__).parent / "page"
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".woff2": "font/woff2",
+}
+# The page needs nothing from elsewhere, and a browser that is told so fetches nothing from elsewhere.
+ONLY_FROM_HERE = {
+    "Content-Security-Policy": "default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+STOPPING_SECONDS = 3.0  # for the batch that is under way, once all requests are answered
+
+
+def make_app(service: Service) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.batcher.close(STOPPING_SECONDS)
+
+    app = FastAPI(
+        title="regard",
+        description="Translations by models trained with regard, and what happens inside them.",
+        version=regard.__version__,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    for router in (libretranslate.routes(service), deepl.routes(service), looking.routes(service), _watching(service)):
+        app.include_router(router)
+    app.include_router(_page(service, app))
+    app.add_exception_handler(RefusalError, _refused)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _failed)
+    if service.settings.cors:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(service.settings.cors),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-API-Key"],
+        )
+    app.add_middleware(Measured, measurements=service.measurements)
+    return app
+
+
+class Measured:
+    """Counts every request by its route, its status and its time."""
+
+    def __init__(self, app: ASGIApp, measurements: Measurements) -> None:
+        self.app = app
+        self.measurements = measurements
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 500
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        finally:
+            route = scope.get("route")
+            self.measurements.add_request(getattr(route, "path", "other"), status, time.monotonic() - began)
+
+
+def _watching(service: Service) -> APIRouter:
+    router = APIRouter(tags=["watching"])
+
+    @router.get("/health")
+    async def health() -> Response:
+        """Whether the server answers at all."""
+        return json_response({"status": "ok"})
+
+    @router.get("/ready")
+    async def ready() -> Response:
+        """Whether it can translate: 503 while it stops."""
+        if not service.batcher.is_alive:
+            raise RefusalError(503, "the server is stopping", {"Retry-After": "5"})
+        return json_response({"status": "ready"})
+
+    @router.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        """What it has done so far, for Prometheus."""
+        require_key(request, service.settings.api_keys)
+        text = service.measurements.text(service.batcher.waiting())
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    return router
+
+
+def _page(service: Service, app: FastAPI) -> APIRouter:
+    """The studio's files, known by their names: whatever else is asked for is not there."""
+    router = APIRouter(include_in_schema=False)
+    files = {str(path.relative_to(PAGE)): path for path in sorted(PAGE.rglob("*")) if path.suffix in KINDS}
+
+    def file(name: str) -> Response:
+        if name not in files:
+            raise HTTPException(404)
+        return Response(files[name].read_bytes(), headers=ONLY_FROM_HERE, media_type=KINDS[files[name].suffix])
+
+    @router.get("/")
+    def index(request: Request) -> Response:
+        """Where keys are configured, `/?api_key=KEY` once, and the page may ask from then on."""
+        response = file("index.html")
+        if service.settings.api_keys and (key := request.query_params.get("api_key")):
+            require_key(request, service.settings.api_keys)
+            response.set_cookie(KEY_COOKIE, key, httponly=True, samesite="strict")
+        return response
+
+    @router.get("/page/{name:path}")
+    def file_of_page(name: str) -> Response:
+        return file(name)
+
+    @router.get("/docs")
+    def docs() -> Response:
+        return HTMLResponse(documentation.page(app.openapi()), headers=ONLY_FROM_HERE)
+
+    return router
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusalError)
+    return _told(request, error.status, error.sentence, error.headers)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    sentences = {404: "there is nothing here; see /docs", 405: "this is not what can be done here; see /docs"}
+    sentence = sentences.get(error.status_code, "this request cannot be answered")
+    return _told(request, error.status_code, sentence, dict(error.headers or {}))
+
+
+async def _failed(request: Request, _: Exception) -> Response:
+    return _told(request, 500, "something went wrong here; the server's log has more", {})
+
+
+def _told(request: Request, status: int, sentence: str, headers: dict[str, str]) -> Response:
+    """LibreTranslate's clients look for `error`, DeepL's for `message`."""
+    told: dict[str, Any] = {"message" if request.url.path.startswith("/v2/") else "error": sentence}
+    return json_response(told, status, headers)

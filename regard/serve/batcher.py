@@ -1,0 +1,282 @@
+"""Many requests, one worker: what waits is translated together.
+
+The worker thread owns the models; nobody else runs them. What it is asked is a job: some texts to translate with one search,
+or one sentence to look into. Jobs that want the same (`Translate` values that are equal) share batches. Within one, jobs
+take turns text by text, and different wants take turns batch by batch, so that a long document does not keep a short
+sentence waiting. How much may wait is bounded by tokens; beyond, `FullError` says when to come again.
+
+A batch is formed when its oldest text has waited a few milliseconds, or as soon as it is full. Under load it is the batch
+before it that texts wait for, and no time is lost.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from regard.inspection.look import Json, Question, look, look_at_head
+from regard.model.trace import Head
+from regard.serve.measurements import Measurements
+from regard.serve.settings import Queue
+from regard.translate.search import BatchSize, Search
+from regard.translate.translation import Translation
+from regard.translate.translator import BATCH_TOKENS, DEFAULT_SEARCH, Translator
+
+BATCHES_THAT_MAY_WAIT = 16
+LONGEST_RETRY = 30  # seconds
+
+log = logging.getLogger("regard.serve")
+
+
+class FullError(Exception):
+    """There is too much to do already."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"the queue is full; try again in {retry_after} s")
+        self.retry_after = retry_after
+
+
+class ClosedError(Exception):
+    """The server is stopping."""
+
+
+@dataclass(frozen=True)
+class Translate:
+    """To translate texts with a run. Equal ones share batches."""
+
+    run: str
+    translator: Translator
+    search: Search
+
+    @property
+    def weight(self) -> float:
+        """What a token costs, beside one of a usual search."""
+        return max(self.search.num_candidates, DEFAULT_SEARCH.beam) / DEFAULT_SEARCH.beam
+
+
+@dataclass(frozen=True)
+class Look:
+    """To look into a sentence, or into one head. Equal ones are answered by one look."""
+
+    run: str
+    translator: Translator
+    question: Question
+    head: Head | None = None
+
+    weight = 4.0  # every proposal of the beam is kept, and a pass is written down
+
+
+Want = Translate | Look
+
+
+class Piece(NamedTuple):
+    """One text of a job."""
+
+    place: int
+    text: str
+    cost: float
+
+
+@dataclass(eq=False)
+class Job:
+    """What one request waits for."""
+
+    future: "Future[list[Any]]"
+    waiting: deque[Piece]
+    counted: float  # of what may wait
+    arrived: float
+    found: dict[int, Any] = field(default_factory=dict)
+    num_pieces: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Answered, failed, or given up by who asked."""
+        return self.future.done()
+
+    def is_still_wanted(self) -> bool:
+        """If so, it can no longer be given up."""
+        return not self.is_over and self.future.set_running_or_notify_cancel()
+
+
+class Taken(NamedTuple):
+    """A piece in a batch, and whose it is."""
+
+    job: Job
+    piece: Piece
+
+
+class Batcher:
+    def __init__(self, queue: Queue, device_type: str, measurements: Measurements) -> None:
+        suits = BATCH_TOKENS.get(device_type, 1024)
+        self.batch_tokens = queue.batch_tokens or suits
+        self.queue_tokens = queue.queue_tokens or BATCHES_THAT_MAY_WAIT * self.batch_tokens
+        self.wait_seconds = queue.wait_seconds
+        self.measurements = measurements
+        self._jobs: OrderedDict[Want, deque[Job]] = OrderedDict()
+        self._waiting = 0.0  # tokens
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._worker = threading.Thread(target=self._work, name="translator", daemon=True)
+        self._worker.start()
+
+    def translate(self, want: Translate, texts: Sequence[str]) -> "Future[list[Translation]]":
+        """Of each text, in their order. Who no longer wants it cancels the future."""
+        counts = [len(ids) + 1 for ids in want.translator.tokenizer.src.encode(list(texts))]
+        return self._submit(want, texts, [count * want.weight for count in counts])
+
+    def look(self, want: Look) -> "Future[list[Json]]":
+        """One answer, in a list."""
+        [ids] = want.translator.tokenizer.src.encode([want.question.text])
+        return self._submit(want, [want.question.text], [(len(ids) + 1) * want.weight])
+
+    @property
+    def is_alive(self) -> bool:
+        return self._worker.is_alive() and not self._is_closed
+
+    def waiting(self) -> dict[str, float]:
+        """For those who watch."""
+        with self._changed:
+            num_jobs = sum(len(jobs) for jobs in self._jobs.values())
+            return {"queue_tokens": self._waiting, "queue_tokens_limit": self.queue_tokens, "queue_requests": num_jobs}
+
+    def close(self, timeout: float) -> bool:
+        """Takes nothing more, finishes what waits, and says whether that was done in time."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._worker.join(timeout)
+        return not self._worker.is_alive()
+
+    def _submit(self, want: Want, texts: Sequence[str], costs: Sequence[float]) -> "Future[list[Any]]":
+        future: Future[list[Any]] = Future()
+        if not texts:
+            future.set_result([])
+            return future
+        # A request larger than the queue is let in when there is room for half a queue, or it never would be.
+        counted = min(sum(costs), self.queue_tokens / 2)
+        pieces = deque(Piece(place, text, cost) for place, (text, cost) in enumerate(zip(texts, costs, strict=True)))
+        job = Job(future, pieces, counted, time.monotonic(), num_pieces=len(pieces))
+        with self._changed:
+            if self._is_closed:
+                raise ClosedError("the server is stopping")
+            if self._waiting and self._waiting + counted > self.queue_tokens:
+                self._forget_the_cancelled()
+                if self._waiting + counted > self.queue_tokens:
+                    raise FullError(self._retry_after())
+            self._waiting += counted
+            self._jobs.setdefault(want, deque()).append(job)
+            self._changed.notify_all()
+        return future
+
+    def _retry_after(self) -> int:
+        speed = self.measurements.tokens_per_second
+        return min(LONGEST_RETRY, max(1, math.ceil(self._waiting / speed))) if speed else 1
+
+    def _forget_the_cancelled(self) -> None:
+        for want in list(self._jobs):
+            self._keep(want, [job for job in self._jobs[want] if not job.is_over])
+
+    def _keep(self, want: Want, jobs: Sequence[Job]) -> None:
+        """The jobs of a want that still wait."""
+        kept = set(jobs)
+        self._waiting -= sum(job.counted for job in self._jobs[want] if job not in kept)
+        if jobs:
+            self._jobs[want] = deque(jobs)
+        else:
+            del self._jobs[want]
+        if not self._jobs:
+            self._waiting = 0.0  # exactly, whatever was rounded
+
+    # What follows runs in the worker's thread.
+
+    def _work(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            want, taken = batch
+            if taken:
+                self._do(want, taken)
+
+    def _next_batch(self) -> tuple[Want, list[Taken]] | None:
+        """None: closed, and nothing is left."""
+        with self._changed:
+            while not self._jobs:
+                if self._is_closed:
+                    return None
+                self._changed.wait()
+            want = next(iter(self._jobs))
+            if isinstance(want, Translate):
+                self._wait_for_others(want)
+            taken = self._take(want) if want in self._jobs else []
+            if want in self._jobs:
+                self._jobs.move_to_end(want)
+            return want, taken
+
+    def _wait_for_others(self, want: Want) -> None:
+        until = self._jobs[want][0].arrived + self.wait_seconds
+        while not self._is_closed and (left := until - time.monotonic()) > 0:
+            if sum(job.counted for job in self._jobs.get(want, ())) >= self.batch_tokens:
+                return
+            self._changed.wait(left)
+
+    def _take(self, want: Want) -> list[Taken]:
+        """A text of each job in turn, until the batch is full; at least one."""
+        taken: list[Taken] = []
+        cost = 0.0
+        turns = deque(self._jobs[want])
+        waiting: list[Job] = []  # has had its turn and has more
+        while turns or waiting:
+            if not turns:
+                turns, waiting = deque(waiting), []
+            job = turns[0]
+            if job.is_over:
+                turns.popleft()
+                continue
+            if taken and cost + job.waiting[0].cost > self.batch_tokens:
+                break
+            turns.popleft()
+            piece = job.waiting.popleft()
+            taken.append(Taken(job, piece))
+            cost += piece.cost
+            if job.waiting:
+                waiting.append(job)
+        self._keep(want, [*turns, *waiting])
+        return taken
+
+    def _do(self, want: Want, taken: Sequence[Taken]) -> None:
+        began = time.monotonic()
+        try:
+            found = self._answers(want, [one.piece.text for one in taken])
+        except Exception as error:
+            if len(taken) > 1:  # whoever it was that failed, the others need not
+                for one in taken:
+                    self._do(want, [one])
+                return
+            if not isinstance(error, ValueError):
+                log.exception("a text could not be translated")
+            self._fail(taken[0].job, error)
+            return
+        num_tokens = sum(one.piece.cost for one in taken)
+        self.measurements.add_batch(want.run, len(taken), round(num_tokens), time.monotonic() - began)
+        for one, answer in zip(taken, found, strict=True):
+            one.job.found[one.piece.place] = answer
+            if len(one.job.found) == one.job.num_pieces and one.job.is_still_wanted():
+                one.job.future.set_result([one.job.found[place] for place in range(one.job.num_pieces)])
+
+    def _answers(self, want: Want, texts: list[str]) -> Sequence[Any]:
+        if isinstance(want, Translate):
+            return want.translator.translate(texts, want.search, batch=BatchSize(tokens=self._tokens_for(want)))
+        if want.head is not None:
+            return [look_at_head(want.translator, want.question, want.head)] * len(texts)
+        return [look(want.translator, want.question)] * len(texts)
+
+    def _tokens_for(self, want: Translate) -> int:
+        return max(1, int(self.batch_tokens / want.weight))
+
+    @staticmethod
+    def _fail(job: Job, error: Exception) -> None:
+        if job.is_still_wanted():
+            job.future.set_exception(error)

@@ -1,0 +1,74 @@
+"""`regard serve`: loads runs, listens, and stops when told to, once all that was asked is answered."""
+
+import os
+import socket
+import sys
+from importlib.util import find_spec
+
+from rich.console import Console
+
+from regard.serve.settings import ServeSettings
+
+GRACE_SECONDS = 14  # for requests that are under way; whoever sends SIGTERM waits for 20 in all
+CONNECTIONS = 1000
+
+
+def serve(settings: ServeSettings) -> None:
+    """Until a signal comes. SIGTERM and Ctrl-C finish what is running, and are then a success."""
+    if missing := [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]:
+        raise ValueError(f"{' and '.join(missing)} must be installed to serve: pip install 'regard[serve]'")
+    import uvicorn
+
+    from regard.serve.app import make_app
+    from regard.serve.service import load_service
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    with listening(settings.host, settings.port) as sock:  # before the models are loaded, which takes longer
+        service = load_service(settings)
+        for run in service.runs:
+            console.print(f"{run.src_lang} → {run.tgt_lang}  {run.folder}", markup=False)
+        if settings.is_open_to_all:
+            console.print(
+                "warning: whoever reaches this machine may use this server; give --api-key, or leave --host at 127.0.0.1"
+            )
+        console.print(f"regard serves at {_address(sock)}/ (its API: /docs; to stop: Ctrl-C)", markup=False)
+        config = uvicorn.Config(
+            make_app(service),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            limit_concurrency=CONNECTIONS,
+        )
+        server = uvicorn.Server(config)
+        try:
+            server.run(sockets=[sock])
+        except (KeyboardInterrupt, SystemExit):  # uvicorn raises the signal again when it is done
+            if not server.started:
+                raise
+    if not service.batcher.close(0.0):  # someone's last batch, which nobody waits for any more
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket at this address, or a sentence."""
+    try:
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError) as error:
+        raise ValueError(f"there is no address {host} here; try --host 127.0.0.1") from error
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise ValueError(f"{host} port {port} cannot be listened at ({error.strerror}); try another --port") from error
+    return sock
+
+
+def _address(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

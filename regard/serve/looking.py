@@ -1,0 +1,145 @@
+"""What the page asks for: the runs, how they trained, and what happens inside them."""
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from regard.inspection.look import MOST_SUBWORDS, Question, describe
+from regard.model.trace import Head, Intervention, Site
+from regard.serve.batcher import Look
+from regard.serve.libretranslate import body_of
+from regard.serve.reading import RefusalError, checked, json_response, read_fields, require_key
+from regard.serve.runs import ServedRun
+from regard.serve.service import Service
+from regard.translate.search import MOST_ALPHA
+
+MOST_SCALE = 1000.0  # of scores; far beyond, numbers overflow
+Place = Annotated[int, Field(ge=0, le=1000)]  # a layer, or a head
+
+
+class InspectRequest(BaseModel):
+    """A sentence to look at, and what to change in the model while it is translated."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"run": "mine", "text": "Guten Morgen!"}})
+
+    run: str = Field(description="one of /runs")
+    text: str = Field(description="a sentence")
+    target: str = Field("", description="a translation to look at instead of the model's own")
+    prefix: str = Field("", description="what the translation must begin with")
+    beam: int = Field(4, ge=1, description="width of the search")
+    alpha: float = Field(0.6, ge=-MOST_ALPHA, le=MOST_ALPHA, allow_inf_nan=False, description="of the length penalty")
+    heads_off: list[tuple[Site, Place, Place]] = Field([], max_length=1000, description="[site, layer, head] of each")
+    score_scale: float | None = Field(
+        None, ge=-MOST_SCALE, le=MOST_SCALE, allow_inf_nan=False, description="of q·k, instead of 1/√d_k"
+    )
+    positions: bool = Field(True, description="whether positions are added")
+    causal: bool = Field(True, description="whether the decoder is kept from seeing later words")
+    api_key: str | None = Field(None, description="where the server asks for one")
+
+
+class HeadRequest(InspectRequest):
+    """The same, and which head."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"run": "mine", "text": "Guten Morgen!", "site": "cross", "layer": 1, "head": 0}}
+    )
+
+    site: Site
+    layer: Place
+    head: Place
+
+
+class RunSummary(BaseModel):
+    name: str
+    src_lang: str
+    tgt_lang: str
+
+
+class Training(BaseModel):
+    metrics: list[dict[str, Any]]
+    timing: list[dict[str, Any]]
+    steps: int
+    is_finished: bool
+
+
+def routes(service: Service) -> APIRouter:
+    router = APIRouter(tags=["studio"])
+    limits, keys = service.settings.limits, service.settings.api_keys
+
+    @router.get("/runs", response_model=list[RunSummary])
+    async def runs(request: Request) -> Response:
+        """The runs that are served."""
+        require_key(request, keys)
+        found = [{"name": run.name, "src_lang": run.src_lang, "tgt_lang": run.tgt_lang} for run in service.runs]
+        return json_response(found)
+
+    @router.get("/runs/{name}")
+    async def run(request: Request, name: str) -> Response:
+        """A run's languages, sizes and options."""
+        require_key(request, keys)
+        return json_response(describe(service.run_named(name).translator))
+
+    @router.get("/runs/{name}/training", response_model=Training)
+    def training(request: Request, name: str) -> Response:
+        """How a run trained, or trains now: the lines of metrics.jsonl and timing.jsonl."""
+        require_key(request, keys)
+        try:
+            return json_response(service.run_named(name).training())
+        except (OSError, ValueError) as error:  # which may name a place on this machine
+            raise RefusalError(503, "the run's files cannot be read at the moment", {"Retry-After": "5"}) from error
+
+    @router.post("/inspect", openapi_extra=body_of(InspectRequest))
+    async def inspect(request: Request) -> Response:
+        """All there is to see in a sentence's way through a model."""
+        fields, kind = await read_fields(request, limits)
+        require_key(request, keys, fields.get("api_key"))
+        asked = checked(InspectRequest, _with_tuples(fields), kind)
+        run = service.run_named(asked.run)
+        answer = await service.look(Look(run.name, run.translator, _question(service, run, asked)))
+        return await asyncio.to_thread(json_response, answer)  # it may be millions of numbers
+
+    @router.post("/inspect/head", openapi_extra=body_of(HeadRequest))
+    async def inspect_head(request: Request) -> Response:
+        """One head's queries, keys, values, scores and weights."""
+        fields, kind = await read_fields(request, limits)
+        require_key(request, keys, fields.get("api_key"))
+        asked = checked(HeadRequest, _with_tuples(fields), kind)
+        run = service.run_named(asked.run)
+        head = Head(asked.site, asked.layer, asked.head)
+        answer = await service.look(Look(run.name, run.translator, _question(service, run, asked), head))
+        return await asyncio.to_thread(json_response, answer)
+
+    return router
+
+
+def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no tuples, and strict checks want them."""
+    heads = fields.get("heads_off")
+    if not isinstance(heads, list):
+        return fields
+    return fields | {"heads_off": [tuple(head) if isinstance(head, list) else head for head in heads]}
+
+
+def _question(service: Service, run: ServedRun, asked: InspectRequest) -> Question:
+    if asked.beam > service.settings.limits.beam:
+        raise RefusalError(422, f"beam: at most {service.settings.limits.beam} is allowed")
+    service.require_moderate([asked.text, asked.target, asked.prefix])
+    [prefix] = run.translator.tokenizer.tgt.encode([asked.prefix])
+    if len(prefix) > MOST_SUBWORDS:
+        raise RefusalError(422, f"prefix: a picture has room for {MOST_SUBWORDS} subwords; give a shorter one")
+    intervention = Intervention(
+        heads_off=frozenset(Head(*head) for head in asked.heads_off),
+        score_scale=asked.score_scale,
+        positions=asked.positions,
+        causal=asked.causal,
+    )
+    return Question(
+        text=asked.text,
+        target=asked.target,
+        prefix=asked.prefix,
+        beam=asked.beam,
+        alpha=asked.alpha,
+        intervention=intervention,
+    )

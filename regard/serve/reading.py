@@ -1,0 +1,159 @@
+"""From a request's bytes to values that were checked, and what is said of those that do not pass. Input is never echoed."""
+
+import asyncio
+import json
+import math
+import secrets
+from collections.abc import Iterable
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from regard.serve.settings import Limits
+
+Fields = dict[str, Any]
+Kind = Literal["json", "form"]
+Model = TypeVar("Model", bound=BaseModel)
+MOST_FIELDS = 1000  # of a form
+KEY_COOKIE = "regard_key"
+
+
+class RefusalError(Exception):
+    """A request that is answered with a sentence instead."""
+
+    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.headers = headers or {}
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """All of it, but never more than is allowed, whatever the headers say or do not say."""
+    too_large = RefusalError(
+        413, f"the request is larger than {limits.body_bytes:,} bytes; send less at once", {"Connection": "close"}
+    )
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and len(announced) < 20 and int(announced) > limits.body_bytes:
+        raise too_large
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(limits.seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limits.body_bytes:
+                    raise too_large
+                chunks.append(chunk)
+    except TimeoutError as error:
+        raise RefusalError(408, "the request did not arrive in time", {"Connection": "close"}) from error
+    except ClientDisconnect as error:  # nobody will read this
+        raise RefusalError(400, "the request ended early") from error
+    return b"".join(chunks)
+
+
+async def read_fields(request: Request, limits: Limits) -> tuple[Fields, Kind]:
+    """An object of JSON, or a form; a field that comes several times in a form is a list."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    body = await read_body(request, limits)
+    if kind == "application/x-www-form-urlencoded":
+        return parse_form(body), "form"
+    if kind in ("application/json", "") or kind.endswith("+json"):
+        return parse_json(body), "json"
+    raise RefusalError(415, "send application/json or application/x-www-form-urlencoded")
+
+
+def parse_json(body: bytes) -> Fields:
+    try:
+        value = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_finite)
+    except UnicodeDecodeError as error:
+        raise RefusalError(400, "the request is not UTF-8") from error
+    except RecursionError as error:
+        raise RefusalError(400, "the request's JSON is too deep") from error
+    except ValueError as error:
+        raise RefusalError(400, "the request is not valid JSON") from error
+    if not isinstance(value, dict):
+        raise RefusalError(422, "the request must be a JSON object")
+    return value
+
+
+def _refuse_constant(_: str) -> float:
+    raise ValueError("NaN and Infinity are no JSON")
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(value := float(digits)):
+        raise ValueError("a number is too large")
+    return value
+
+
+def parse_form(body: bytes) -> Fields:
+    try:
+        pairs = parse_qsl(
+            body.decode("utf-8"), keep_blank_values=True, encoding="utf-8", errors="strict", max_num_fields=MOST_FIELDS
+        )
+    except UnicodeDecodeError as error:
+        raise RefusalError(400, "the form is not UTF-8") from error
+    except ValueError as error:
+        raise RefusalError(400, f"the form has more than {MOST_FIELDS:,} fields, or is no form") from error
+    fields: Fields = {}
+    for name, value in pairs:
+        if name not in fields:
+            fields[name] = value
+        elif isinstance(fields[name], list):
+            fields[name].append(value)
+        else:
+            fields[name] = [fields[name], value]
+    return fields
+
+
+def checked(model: type[Model], fields: Fields, kind: Kind) -> Model:
+    """The fields as this model has them. JSON has types of its own and is held to them; a form has only text."""
+    try:
+        return model.model_validate(fields, strict=kind == "json")
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RefusalError(422, "; ".join(dict.fromkeys(map(_sentence, problems[:3])))) from error
+    except RecursionError as error:
+        raise RefusalError(400, "the request is too deep") from error
+
+
+def _sentence(problem: Any) -> str:
+    """Only names of our own fields: pydantic puts what it was given into neither of these."""
+    place = ".".join(str(part) for part in problem["loc"] if isinstance(part, int) or part.isidentifier())
+    return f"{place or 'the request'}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def require_key(request: Request, keys: Iterable[str], given: object = None) -> None:
+    """Where keys are configured, one of them must come: as a field or parameter `api_key`, in a header, or in the page's
+    cookie."""
+    wanted = [key.encode() for key in keys]
+    if not wanted:
+        return
+    offers = [given, request.query_params.get("api_key"), request.headers.get("x-api-key"), request.cookies.get(KEY_COOKIE)]
+    offers += [request.headers.get("authorization", "").rpartition(" ")[2]]
+    for offer in offers:
+        if isinstance(offer, str) and any(
+            secrets.compare_digest(offer.encode("utf-8", "surrogatepass"), key) for key in wanted
+        ):
+            return
+    raise RefusalError(403, "this server needs an API key; send it as api_key, or as Authorization: Bearer KEY")
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Numbers that JSON does not have become null: what a model is made to compute may be one."""
+    try:
+        content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        content = json.dumps(_without_nan(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(content.encode("utf-8"), status, headers, media_type="application/json")
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

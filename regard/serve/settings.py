@@ -1,0 +1,82 @@
+"""What a server is told: where it listens, who may ask, and how much at once."""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of one request."""
+
+    body_bytes: int = MEBIBYTE
+    characters: int = 5000  # of a text
+    texts: int = 64
+    beam: int = 16
+    alternatives: int = 10
+    seconds: float = 30.0  # to read it, and then to answer it
+
+    def __post_init__(self) -> None:
+        for name in ("body_bytes", "characters", "texts", "beam"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"a limit of {getattr(self, name)} {name.replace('_', ' ')} allows nothing; give at least 1"
+                )
+        if self.alternatives < 0:
+            raise ValueError(f"{self.alternatives} alternatives at most; give 0 or more")
+        if not 0 < self.seconds < 1e6:
+            raise ValueError(f"a limit of {self.seconds} seconds; give more than 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queue:
+    """Of all requests together."""
+
+    wait_seconds: float = 0.005  # for others to come and be translated in the same batch
+    batch_tokens: int = 0  # source tokens of a batch; 0: as many as suit the device
+    queue_tokens: int = 0  # that may wait, before others are sent away; 0: 16 batches of them
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.wait_seconds <= 1:
+            raise ValueError(f"a batch would wait {self.wait_seconds} s for others; give between 0 and 1")
+        if min(self.batch_tokens, self.queue_tokens) < 0:
+            raise ValueError("a batch and a queue have at least 1 token; give 0 for what suits the device")
+
+
+DEFAULT_LIMITS, DEFAULT_QUEUE = Limits(), Queue()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """All of it."""
+
+    runs: tuple[Path, ...]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_keys: tuple[str, ...] = ()  # none: anyone may ask, with any key
+    cors: tuple[str, ...] = ()  # origins whose pages may ask from a browser
+    device: str = "auto"
+    limits: Limits = DEFAULT_LIMITS
+    queue: Queue = DEFAULT_QUEUE
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError("give at least one run to serve")
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"there is no port {self.port}; give one from 1 to 65535, or 0 for any that is free")
+        if any(not key.strip() for key in self.api_keys):
+            raise ValueError("an API key is empty; give one that is hard to guess")
+
+    @property
+    def is_open_to_all(self) -> bool:
+        """Whoever reaches this machine may ask."""
+        return not self.api_keys and is_every_interface(self.host)
+
+
+def is_every_interface(host: str) -> bool:
+    try:
+        return not host or ip_address(host.strip("[]")).is_unspecified
+    except ValueError:  # a name
+        return False
