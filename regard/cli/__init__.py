@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command(short_help="train a German-English translator in five minutes, and look at it")(begin.demo)
 app.command(short_help="train a translator on your own text; run again, it continues")(learning.train)
 app.command(short_help="translate text, line by line")(using.translate)
+app.command(short_help="a web page and an API over trained runs")(using.serve)
 app.command(short_help="measure translations: BLEU, chrF, TER, with intervals and comparisons")(using.evaluate)
 app.command(short_help="what a run is, and whether its files are intact")(using.info)
 app.command(short_help="the probability of translations that are there already")(using.score)

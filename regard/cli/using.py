@@ -207,3 +207,58 @@ def import_(
     from regard.exchange.marian import import_marian
 
     print("\n".join(import_marian(folder, output)))
+
+
+def serve(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs; one for each pair of languages")],
+    host: Annotated[str, typer.Option(help="the address to listen at; 0.0.0.0: all that this machine has")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8000,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", envvar="REGARD_API_KEY", help="answer only those who send it; may be repeated"),
+    ] = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="whose pages may ask from a browser; may be repeated")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = "auto",
+    max_body: Annotated[int, typer.Option(min=1, help="bytes of a request")] = 2**20,
+    max_characters: Annotated[int, typer.Option(min=1, help="of a text")] = 5000,
+    max_texts: Annotated[int, typer.Option(min=1, help="in a request")] = 64,
+    max_beam: Annotated[int, typer.Option(min=1, help="that a request may ask for")] = 16,
+    max_alternatives: Annotated[int, typer.Option(min=0, help="that a request may ask for")] = 10,
+    timeout: Annotated[float, typer.Option(min=0.1, help="seconds for a request, after which it is given up")] = 30.0,
+    wait_ms: Annotated[float, typer.Option(min=0, max=1000, help="for others, to be translated together")] = 5.0,
+    batch_tokens: Annotated[int, typer.Option(min=0, help="source tokens at once; 0: what suits the device")] = 0,
+    queue_tokens: Annotated[int, typer.Option(min=0, help="that may wait, before others get 429; 0: 16 batches")] = 0,
+) -> None:
+    """Serve a page that translates and looks inside, and an API in the shapes of LibreTranslate and DeepL (see /docs).
+
+    SIGTERM and Ctrl-C finish what is running. Needs fastapi and uvicorn: pip install 'regard[serve]'.
+
+    \b
+    Examples:
+      regard serve runs/mine
+      regard serve runs/de-en runs/ja-en --host 0.0.0.0 --api-key SECRET
+    """
+    from regard.serve.command import serve as served
+    from regard.serve.settings import Limits, Queue, ServeSettings
+
+    served(
+        ServeSettings(
+            runs=tuple(runs),
+            host=host,
+            port=port,
+            api_keys=tuple(api_key or ()),
+            cors=tuple(cors or ()),
+            device=device,
+            limits=Limits(
+                body_bytes=max_body,
+                characters=max_characters,
+                texts=max_texts,
+                beam=max_beam,
+                alternatives=max_alternatives,
+                seconds=timeout,
+            ),
+            queue=Queue(wait_seconds=wait_ms / 1000, batch_tokens=batch_tokens, queue_tokens=queue_tokens),
+        )
+    )
