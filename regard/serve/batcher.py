@@ -142,7 +142,8 @@ class Batcher:
         """For those who watch."""
         with self._changed:
             num_jobs = sum(len(jobs) for jobs in self._jobs.values())
-            return {"queue_tokens": self._waiting, "queue_tokens_limit": self.queue_tokens, "queue_requests": num_jobs}
+            limit = float(self.queue_tokens)
+            return {"queue_tokens": self._waiting, "queue_tokens_limit": limit, "queue_requests": float(num_jobs)}
 
     def close(self, timeout: float) -> bool:
         """Takes nothing more, finishes what waits, and says whether that was done in time."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 Labels = tuple[tuple[str, str], ...]
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+TEXTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 
 
 class Histogram:
@@ -53,7 +53,7 @@ class Measurements:
 
     def add_batch(self, run: str, num_texts: int, num_tokens: int, seconds: float) -> None:
         with self._lock:
-            self._batches.add(num_texts)
+            self._batches.add(float(num_texts))
             self._texts[(("run", run),)] += num_texts
             self._tokens += num_tokens
             self._batch_seconds += seconds

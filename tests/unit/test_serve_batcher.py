@@ -1,0 +1,192 @@
+"""What waits is translated together, in turns, within bounds. A gate in the translator stands for time: nothing is measured."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.inspection.look import Question, look, look_at_head
+from regard.model.trace import Head
+from regard.serve.batcher import Batcher, ClosedError, FullError, Look, Translate
+from regard.serve.measurements import Measurements
+from regard.serve.settings import Queue
+from regard.translate.search import Search
+from regard.translate.translation import Translation
+from regard.translate.translator import Translator, load
+
+RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
+SENTENCES = (RUN / "source.de").read_text(encoding="utf-8").splitlines()[:12]
+POISON = "Gift"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Gated(Translator):
+    """Translates when the gate is open, and remembers what it was given."""
+
+    gate: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Event = field(default_factory=threading.Event)
+    batches: list[list[str]] = field(default_factory=list)
+
+    def translate(self, texts: Any, *others: Any, **named: Any) -> list[Translation]:
+        self.batches.append(list(texts))
+        self.entered.set()
+        assert self.gate.wait(60)
+        if POISON in texts:
+            raise RuntimeError("this is expected")
+        return super().translate(texts, *others, **named)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Translator:
+    return load(RUN, device="cpu")
+
+
+@pytest.fixture
+def gated(plain: Translator) -> Iterator[Gated]:
+    translator = Gated(plain.config, plain.tokenizer, plain.models, plain.device)
+    yield translator
+    translator.gate.set()
+
+
+@pytest.fixture
+def batcher() -> Iterator[Batcher]:
+    made = Batcher(Queue(wait_seconds=0.0), "cpu", Measurements("test"))
+    yield made
+    made.close(10.0)
+
+
+def asked(translator: Translator, **search: Any) -> Translate:
+    return Translate("run", translator, Search(**search))
+
+
+def texts_of(translations: list[Translation]) -> list[str]:
+    return [one.text for one in translations]
+
+
+def test_what_waits_is_translated_together(batcher: Batcher, gated: Gated, plain: Translator) -> None:
+    first = batcher.translate(asked(gated), SENTENCES[:1])
+    assert gated.entered.wait(10)
+    others = [batcher.translate(asked(gated), [sentence]) for sentence in SENTENCES[1:]]
+    gated.gate.set()
+    found = [texts_of(one.result(60)) for one in (first, *others)]
+    assert gated.batches == [SENTENCES[:1], SENTENCES[1:]]
+    assert found == [[text] for text in texts_of(plain.translate(SENTENCES))]
+    metrics = batcher.measurements.text(batcher.waiting())
+    assert "regard_batch_texts_count 2\n" in metrics
+    assert f"regard_batch_texts_sum {len(SENTENCES)}.0" in metrics
+
+
+def test_others_are_waited_for(gated: Gated) -> None:
+    """A second would be long enough for anyone, and the batch comes sooner because it is full."""
+    batcher = Batcher(Queue(wait_seconds=1.0, batch_tokens=60), "cpu", Measurements("test"))
+    gated.gate.set()
+    futures = [batcher.translate(asked(gated), [sentence]) for sentence in SENTENCES]
+    for future in futures:
+        future.result(60)
+    assert len(gated.batches) < len(SENTENCES) / 2
+    batcher.close(10.0)
+
+
+def test_only_equal_searches_share_a_batch(batcher: Batcher, gated: Gated) -> None:
+    first = batcher.translate(asked(gated), SENTENCES[:1])
+    assert gated.entered.wait(10)
+    wide = [batcher.translate(asked(gated, beam=6), [sentence]) for sentence in SENTENCES[1:4]]
+    usual = [batcher.translate(asked(gated), [sentence]) for sentence in SENTENCES[4:6]]
+    gated.gate.set()
+    for future in (first, *wide, *usual):
+        future.result(60)
+    assert gated.batches[1:] == [SENTENCES[1:4], SENTENCES[4:6]]
+
+
+def test_a_long_request_does_not_keep_a_short_one_waiting(gated: Gated) -> None:
+    batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=30, queue_tokens=10_000), "cpu", Measurements("test"))
+    long = batcher.translate(asked(gated), SENTENCES * 3)
+    assert gated.entered.wait(10)
+    short = batcher.translate(asked(gated), ["Kurz."])
+    gated.gate.set()
+    short.result(60)
+    assert len(long.result(60)) == 3 * len(SENTENCES)
+    assert "Kurz." in gated.batches[1]
+    assert len(gated.batches) > 6
+    batcher.close(10.0)
+
+
+def test_answers_are_in_the_order_of_the_texts(batcher: Batcher, plain: Translator) -> None:
+    small = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), "cpu", Measurements("test"))
+    found = texts_of(small.translate(asked(plain), SENTENCES).result(60))
+    assert found == texts_of(plain.translate(SENTENCES))
+    small.close(10.0)
+
+
+def test_too_much_is_sent_away_until_there_is_room(gated: Gated) -> None:
+    batcher = Batcher(Queue(wait_seconds=0.0, queue_tokens=40), "cpu", Measurements("test"))
+    running = batcher.translate(asked(gated), SENTENCES[:1])
+    assert gated.entered.wait(10)
+    waiting = [batcher.translate(asked(gated), SENTENCES) for _ in range(2)]  # each counts for half of the queue
+    with pytest.raises(FullError) as full:
+        batcher.translate(asked(gated), SENTENCES[:1])
+    assert full.value.retry_after >= 1
+    assert waiting[0].cancel()  # who gives up makes room
+    later = batcher.translate(asked(gated), SENTENCES[:1])
+    gated.gate.set()
+    for future in (running, waiting[1], later):
+        assert future.result(60)
+    assert batcher.waiting()["queue_tokens"] == 0
+    batcher.close(10.0)
+
+
+def test_what_is_given_up_is_not_translated(gated: Gated) -> None:
+    batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), "cpu", Measurements("test"))
+    given_up = batcher.translate(asked(gated), SENTENCES)
+    assert gated.entered.wait(10)
+    assert given_up.cancel()
+    after = batcher.translate(asked(gated), ["Danach."])
+    gated.gate.set()
+    after.result(60)
+    with pytest.raises(CancelledError):
+        given_up.result(1)
+    assert gated.batches == [gated.batches[0], ["Danach."]]
+    batcher.close(10.0)
+
+
+def test_who_fails_fails_alone(batcher: Batcher, gated: Gated, plain: Translator) -> None:
+    first = batcher.translate(asked(gated), SENTENCES[:1])
+    assert gated.entered.wait(10)
+    good = batcher.translate(asked(gated), SENTENCES[1:3])
+    bad = batcher.translate(asked(gated), [SENTENCES[3], POISON, POISON])
+    gated.gate.set()
+    assert texts_of(good.result(60)) == texts_of(plain.translate(SENTENCES[1:3]))
+    with pytest.raises(RuntimeError, match="expected"):
+        bad.result(60)
+    assert first.result(60)
+    assert batcher.is_alive
+
+
+def test_closing_finishes_what_waits_and_takes_no_more(batcher: Batcher, gated: Gated) -> None:
+    futures = [batcher.translate(asked(gated), [sentence]) for sentence in SENTENCES]
+    assert gated.entered.wait(10)
+    assert not batcher.close(0.0)
+    with pytest.raises(ClosedError):
+        batcher.translate(asked(gated), SENTENCES)
+    gated.gate.set()
+    assert batcher.close(60.0)
+    assert all(future.done() for future in futures)
+    assert not batcher.is_alive
+
+
+def test_looks_are_those_of_inspection(batcher: Batcher, plain: Translator) -> None:
+    question = Question(text=SENTENCES[0])
+    want = Look("run", plain, question)
+    assert batcher.look(want).result(60) == [look(plain, question)]
+    head = Head("cross", 1, 2)
+    assert batcher.look(replace(want, head=head)).result(60) == [look_at_head(plain, question, head)]
+    with pytest.raises(ValueError, match="nothing to look at"):
+        batcher.look(replace(want, question=Question(text=" "))).result(60)
+
+
+def test_no_texts_need_no_turn(batcher: Batcher, plain: Translator) -> None:
+    assert batcher.translate(asked(plain), []).result(0) == []
