@@ -65,6 +65,8 @@ class Detector:
 def learn(runs: Sequence[ServedRun]) -> Detector:
     samples: dict[str, list[str]] = {}
     for run in runs:
+        if run.src_lang in samples and run.tgt_lang in samples:
+            continue  # what is known already takes no more time
         for code, texts in zip((run.src_lang, run.tgt_lang), _samples(run), strict=True):
             samples.setdefault(code, []).extend(texts)
     return Detector(samples)

@@ -68,8 +68,10 @@ async def read_fields(request: Request, limits: Limits) -> tuple[Fields, Kind]:
 def parse_json(body: bytes) -> Fields:
     try:
         value = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_finite)
-    except UnicodeDecodeError as error:
-        raise RefusalError(400, "the request is not UTF-8") from error
+        if b"\\ud" in body.lower():  # an escape may have been one half of a character, which no text has
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeError as error:
+        raise RefusalError(400, "the request is not valid UTF-8") from error
     except RecursionError as error:
         raise RefusalError(400, "the request's JSON is too deep") from error
     except ValueError as error:
