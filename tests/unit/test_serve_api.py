@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from regard.inspection.look import Question, describe, look, look_at_head
@@ -155,9 +154,10 @@ def test_there_are_many_kinds_of_wrong_requests() -> None:
     assert len({wrong.what for wrong in MALFORMED}) == len(MALFORMED) >= 150
 
 
-@pytest.mark.parametrize(
-    "text", ["\0", "a\0b", "\ufeff", "\U0001f600" * 50, "\u202e", "a" * 5000, "</s>", "\u2581", "ﬁ", "🏳️‍🌈"]
-)
+ODD = ["\0", "a\0b", "\ufeff", "\U0001f600" * 50, "\u202e", "a" * 5000, "</s>", "\u2581", "\ufb01", "\U0001f3f3\ufe0f\u200d"]
+
+
+@pytest.mark.parametrize("text", ODD)
 def test_odd_texts_are_translated(client: TestClient, text: str) -> None:
     answer = client.post("/translate", json=GOOD | {"q": text})
     assert answer.status_code == 200
@@ -225,8 +225,9 @@ def _wants(service: Service) -> Iterator[Any]:
 def test_keys_are_asked_for_where_they_are_configured(service: Service) -> None:
     client = with_settings(service, api_keys=("secret", "schlüssel"))
     body = json.dumps(GOOD)
-    for headers in ({}, {"X-API-Key": "wrong"}, {"Authorization": "DeepL-Auth-Key wrong"}, {"X-API-Key": b"\xff\xfe"}):
-        answer = client.post("/translate", content=body, headers=headers | {"Content-Type": "application/json"})
+    offers = ((b"X", b""), (b"X-API-Key", b"wrong"), (b"Authorization", b"DeepL-Auth-Key wrong"), (b"X-API-Key", b"\xff"))
+    for name, value in offers:
+        answer = client.post("/translate", content=body, headers={name: value, b"Content-Type": b"application/json"})
         assert answer.status_code == 403
         assert "key" in answer.json()["error"]
     for path in ("/runs", "/runs/0.1.0", "/runs/0.1.0/training", "/metrics", "/v2/languages", "/v2/usage"):
@@ -275,24 +276,22 @@ def test_other_origins_may_ask_only_where_they_are_named(service: Service, clien
 def test_metrics_are_prometheus_text(client: TestClient) -> None:
     client.get("/languages")
     lines = client.get("/metrics").text.splitlines()
+    labels = r'[a-z]+="[^"]*"(,[a-z]+="[^"]*")*'
     for line in lines:
-        assert re.fullmatch(
-            r"# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z]+=\"[^\"]*\"(,[a-z]+=\"[^\"]*\")*\})? [-+.\deE]+", line
-        )
+        assert re.fullmatch(r"# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{" + labels + r"\})? [-+.\deE]+", line)
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert int(values['regard_requests_total{path="/languages",status="200"}']) >= 1
     assert values['regard_request_seconds_bucket{le="+Inf"}'] == values["regard_request_seconds_count"]
     assert sum("{path=" in name for name in values) < 100, "paths that people make up are labels"
 
 
-def test_the_documentation_names_every_route_and_needs_no_other_machine(client: TestClient, service: Service) -> None:
+def test_the_documentation_names_every_route_and_needs_no_other_machine(client: TestClient) -> None:
     page = client.get("/docs").text
     schema = client.get("/openapi.json").json()
     wanted = {"/translate", "/detect", "/languages", "/v2/translate", "/inspect", "/inspect/head", "/runs", "/metrics"}
     assert wanted <= set(schema["paths"])
     assert all(f"<code>{path}</code>" in page for path in schema["paths"])
     assert not re.search(r"(src|href)=\"(https?:)?//", page)
-    assert isinstance(client.app, FastAPI)
 
 
 def test_the_page_and_nothing_else_is_given_out(client: TestClient) -> None:

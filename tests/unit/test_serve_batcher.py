@@ -1,4 +1,4 @@
-"""What waits is translated together, in turns, within bounds. A gate in the translator stands for time: nothing is measured."""
+"""What waits is translated together, in turns, within bounds. A gate in the translator stands for time."""
 
 import threading
 from collections.abc import Iterator
@@ -115,7 +115,7 @@ def test_a_long_request_does_not_keep_a_short_one_waiting(gated: Gated) -> None:
     batcher.close(10.0)
 
 
-def test_answers_are_in_the_order_of_the_texts(batcher: Batcher, plain: Translator) -> None:
+def test_answers_are_in_the_order_of_the_texts(plain: Translator) -> None:
     small = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), "cpu", Measurements("test"))
     found = texts_of(small.translate(asked(plain), SENTENCES).result(60))
     assert found == texts_of(plain.translate(SENTENCES))
