@@ -7,20 +7,21 @@ gives the rest. Nothing here decides how it looks.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batch import collate
+from regard.model.embedding import LearnedPositions
 from regard.model.trace import AttentionTrace, Head, Intervention, StackTrace, Trace
 from regard.model.transformer import Transformer
 from regard.search.beam import BeamResult, beam
 from regard.search.hypothesis import length_penalty
 from regard.text.cleaning import normalise
 from regard.text.tokenizer import BOS_ID, EOS_ID, Subwords
-from regard.translate.alignment import words_of
+from regard.translate.alignment import place_for, words_of
 from regard.translate.search import MAX_EXTRA
 from regard.translate.translation import END
 from regard.translate.translator import Translator
@@ -28,6 +29,7 @@ from regard.translate.translator import Translator
 Json = dict[str, Any]
 MOST_SUBWORDS = 128  # of a side; a picture of more is none
 NUM_ALTERNATIVES = 10
+NUM_UNITS = 24  # of a feed-forward network, the strongest
 DIGITS = 5
 NOTHING_CHANGED = Intervention()
 
@@ -92,14 +94,21 @@ def look(translator: Translator, question: Question) -> Json:
             "decoder": rounded(trace.decoder.residual_norms[:, 0]),
         },
         "activations": {"encoder": activations(trace.encoder), "decoder": activations(trace.decoder)},
-        "lens": lens(model, tgt, trace),
+        "units": {"encoder": units(trace.encoder), "decoder": units(trace.decoder)},
+        "lens": lens(model, tgt, trace, [*tgt_ids, EOS_ID]),
+        "alignment": place_for(len(model.decoder))._asdict(),
+        "positions": learned_positions(model, max(len(src_ids), len(tgt_ids)) + 1),
         "search": search_tree(tgt, result, question.alpha),
     }
 
 
 def look_at_head(translator: Translator, question: Question, head: Head) -> Json:
     """One head's queries (T, K), keys and values (S, K), and its scores (T, S) before mask and softmax, scaled."""
-    model, trace = translator.models[0], passed(translator, question).trace
+    return one_head(translator.models[0], passed(translator, question).trace, question, head)
+
+
+def one_head(model: Transformer, trace: Trace, question: Question, head: Head) -> Json:
+    """The same, of a pass that was made already."""
     stack = trace.encoder if head.site == "encoder" else trace.decoder
     layers = stack.cross_attention if head.site == "cross" else stack.self_attention
     if not (0 <= head.layer < len(layers) and 0 <= head.head < model.config.num_heads):
@@ -209,20 +218,35 @@ def activations(stack: StackTrace) -> list[list[float]]:
     return [rounded((layer[0] > 0).double().mean(-1)) for layer in stack.activations]
 
 
-def lens(model: Transformer, subwords: Subwords, trace: Trace) -> list[list[Json]]:
-    """What would be predicted if the decoder ended here: before the first layer and after each one."""
+def units(stack: StackTrace) -> list[Json]:
+    """For each layer the units of its feed-forward network that were strongest anywhere, and how strong at each place."""
+    found = []
+    for layer in stack.activations:
+        strongest = layer[0].amax(0).topk(min(NUM_UNITS, layer.shape[2])).indices
+        found.append({"units": strongest.tolist(), "values": rounded(layer[0][:, strongest].T)})
+    return found
+
+
+def learned_positions(model: Transformer, num_positions: int) -> list[list[float]]:
+    """The source's table, as far as a sentence reaches. Of sinusoids nothing: whoever draws them has the formula."""
+    table = model.src_positions
+    if not isinstance(table, LearnedPositions):
+        return []
+    return cast("list[list[float]]", rounded(table.weight[:num_positions].detach()))
+
+
+def lens(model: Transformer, subwords: Subwords, trace: Trace, taken: Sequence[int]) -> list[list[Json]]:
+    """What would be predicted if the decoder ended here: before the first layer and after each one. `own` is how probable
+    what was taken in the end would be."""
     found = []
     residuals = trace.decoder.residuals
     every = (len(residuals) - 1) // len(model.decoder)  # sub-layers in a layer
     for states in residuals[::every]:
         probs = model.project(model.decoder_norm(states))[0].double().softmax(-1)
         best, tokens = probs.max(-1)
-        found.append(
-            [
-                {"piece": piece(subwords, int(token)), "prob": round(float(value), DIGITS)}
-                for token, value in zip(tokens, best, strict=True)
-            ]
-        )
+        own = probs[torch.arange(len(taken)), list(taken)]
+        table = zip(tokens.tolist(), rounded(best), rounded(own), strict=True)
+        found.append([{"piece": piece(subwords, token), "prob": prob, "own": mine} for token, prob, mine in table])
     return found
 
 
