@@ -150,6 +150,27 @@ def evaluate(
     )
 
 
+def look(
+    run: Annotated[Path, typer.Argument(help="a run's folder")],
+    sentence: Annotated[str, typer.Argument(help="what to look at, in the source language")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="the file to write")] = Path("look.html"),
+    beam: Annotated[int, typer.Option(min=1, max=16, help="hypotheses to go on with at each step")] = 4,
+    alpha: Annotated[float, typer.Option(min=0.0, help="of the length penalty; 0: none")] = 0.6,
+    target: Annotated[str, typer.Option(help="a translation to look at instead of the model's own")] = "",
+    lang: Annotated[Literal["en", "zh"] | None, typer.Option(help="of the page; default: the browser's")] = None,
+) -> None:
+    """Look into a model: one sentence's way through it, all views of the studio in one file that needs no server.
+
+    \b
+    Example:
+      regard look runs/mine "Guten Morgen!" -o look.html
+    """
+    from regard.serve.look import LookSettings, write_look
+
+    settings = LookSettings(run=run, text=sentence, output=output, target=target, beam=beam, alpha=alpha, lang=lang or "")
+    print(write_look(settings))
+
+
 def info(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,

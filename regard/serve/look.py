@@ -1,0 +1,177 @@
+"""`regard look`: the page in one file, with the answers to one sentence in it. A browser is all it needs.
+
+The page's modules import each other by name, which a file on a disk may not do; so each becomes a function in one script, in
+the order in which they need each other, and returns what it exported.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+from regard.checkpoint import Run, write_atomically
+from regard.inspection.look import Json, Question, describe, look, one_head, passed
+from regard.model.trace import Head, Intervention, Site
+from regard.train.metrics import read_lines
+from regard.train.page import thinned
+from regard.translate.translator import Translator, load
+
+PAGE = files("regard.serve").joinpath("page")
+IMPORT = re.compile(r'^import (\{.*\}|\* as \w+) from "\./([\w.]+)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
+MOST_HEADS = 64  # of a model, for each to be switched off once: more would take long
+MOST_NUMBERS = 1_500_000  # of heads' queries, keys and values; a file with more opens slowly
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookSettings:
+    """What to look at, and where to write it."""
+
+    run: Path
+    text: str
+    output: Path
+    target: str = ""
+    beam: int = 4
+    alpha: float = 0.6
+    lang: Literal["", "en", "zh"] = ""  # of the page; empty: the browser's
+
+
+def write_look(settings: LookSettings) -> str:
+    """Writes the file and returns its size in words."""
+    translator = load(settings.run)
+    page = in_one_file(answers(translator, settings))
+    write_atomically(settings.output, page.encode("utf-8", errors="replace"))
+    return f"{settings.output}: {len(page.encode()) / 1e6:.1f} MB, to be opened in any browser"
+
+
+def answers(translator: Translator, settings: LookSettings) -> Json:
+    """What `source.js` finds in the file: everything that the views ask for when they are opened."""
+    name = settings.run.resolve().name
+    first = Question(text=settings.text, target=settings.target, beam=settings.beam, alpha=settings.alpha)
+    found = look(translator, first)
+    own = found["target"]["text"]
+    others = [one["text"] for one in found["search"]["hypotheses"]]
+    reference = next((text for text in others if text and text != own), own)
+    ending = another_ending(own)
+    opening = {"run": name, "text": settings.text, "beam": f"{settings.beam:g}", "alpha": f"{settings.alpha:g}"}
+    opening |= {"target": settings.target, "lang": settings.lang, "reference": reference, "later": ending}
+    whole = [replace(first, target=""), replace(first, target=own, intervention=Intervention(positions=False))]
+    whole += [replace(first, target=text, beam=1) for text in {"", own, reference, ending}]
+    whole += [replace(first, target=text, beam=1, intervention=Intervention(causal=False)) for text in {own, ending}]
+    every_head = list(heads(translator))
+    return {
+        "opening": {key: value for key, value in opening.items() if value},
+        "runs": [{"name": name, "src_lang": translator.config.data.src_lang, "tgt_lang": translator.config.data.tgt_lang}],
+        "models": {name: describe(translator)},
+        "training": {name: training(settings.run, translator)},
+        "inspect": [
+            {"question": told(name, first), "answer": found},
+            *({"question": told(name, one), "answer": look(translator, one)} for one in whole if one != first),
+            *without_heads(translator, name, replace(first, target=own), every_head),
+        ],
+        "heads": seen_heads(translator, name, first, every_head),
+    }
+
+
+def told(run: str, question: Question) -> Json:
+    """A question as the page puts it."""
+    changes = question.intervention
+    asked: Json = {"run": run, "text": question.text, "target": question.target}
+    asked |= {"beam": question.beam, "alpha": question.alpha, "positions": changes.positions, "causal": changes.causal}
+    return asked | {"heads_off": [list(head) for head in sorted(changes.heads_off)]}
+
+
+def another_ending(text: str) -> str:
+    """The last word said otherwise: the first again."""
+    words = text.split()
+    return " ".join([*words[:-1], words[0].lower()]) if len(words) > 1 else f"{text} {text}"
+
+
+def heads(translator: Translator) -> Iterator[Head]:
+    """The last cross-attention first: what is looked at most."""
+    config = translator.models[0].config
+    sites: dict[Site, int] = {
+        "cross": config.decoder_layers,
+        "encoder": config.encoder_layers,
+        "decoder": config.decoder_layers,
+    }
+    for site, num_layers in sites.items():
+        for layer in reversed(range(num_layers)):
+            for head in range(config.num_heads):
+                yield Head(site, layer, head)
+
+
+def without_heads(translator: Translator, run: str, question: Question, every_head: Sequence[Head]) -> Iterator[Json]:
+    """The translation without each of the heads, and how probable the first one is then. No more than that is shown."""
+    for head in every_head if len(every_head) <= MOST_HEADS else ():
+        one = replace(question, intervention=Intervention(heads_off=frozenset([head])))
+        found = look(translator, one)
+        short = {"log_prob": found["log_prob"], "search": {"hypotheses": found["search"]["hypotheses"][:1]}}
+        yield {"question": told(run, one), "answer": short}
+
+
+def seen_heads(translator: Translator, run: str, question: Question, every_head: Sequence[Head]) -> list[Json]:
+    found: list[Json] = []
+    num_numbers, trace = 0, passed(translator, question).trace
+    for head in every_head:
+        one = one_head(translator.models[0], trace, question, head)
+        num_numbers += sum(len(one[part]) * len(one[part][0]) for part in ("queries", "keys", "values", "scores", "weights"))
+        if num_numbers > MOST_NUMBERS:
+            break
+        found.append({"question": told(run, question) | head._asdict(), "answer": one})
+    return found
+
+
+def training(folder: Path, translator: Translator) -> Json:
+    run = Run(folder)
+    weights = run.read_weights()
+    metrics = read_lines(run.metrics_path)
+    return {
+        "metrics": thinned([line for line in metrics if "valid_nll" not in line])
+        + [line for line in metrics if "valid_nll" in line],
+        "timing": thinned([line for line in read_lines(run.timing_path) if "tokens_per_second" in line])[-1:],
+        "steps": translator.config.train.steps,
+        "is_finished": bool(weights and weights.final),
+    }
+
+
+def in_one_file(found: Json) -> str:
+    """The page with its style, its script and these answers inside. "<" could end the element it stands in."""
+    data = json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    script = "const modules = {};\n" + "".join(modules("studio.js", set()))
+    scripts = f'<script type="application/json" id="look">{data}</script>\n<script type="module">\n{script}</script>'
+    parts = {
+        '<link rel="icon" href="page/icon.svg">': f'<link rel="icon" href="data:image/svg+xml,{quote(read("icon.svg"))}">',
+        '<link rel="stylesheet" href="page/studio.css">': f"<style>\n{read('studio.css')}</style>",
+        '<script type="module" src="page/studio.js"></script>': scripts,
+    }
+    page = read("index.html")
+    for old, new in parts.items():
+        assert page.count(old) == 1, f"index.html has no {old}"
+        page = page.replace(old, new)
+    return page
+
+
+def modules(name: str, done: set[str]) -> Iterator[str]:
+    """A module as a function, after those that it imports."""
+    done.add(name)
+    source = read(name)
+    for _, needed in IMPORT.findall(source):
+        if needed not in done:
+            yield from modules(needed, done)
+    exported = EXPORT.findall(source)
+    body = IMPORT.sub(lambda line: f"const {_names(line[1])} = modules[{json.dumps(line[2])}];\n", source)
+    yield f'modules["{name}"] = (() => {{\n{EXPORT.sub("", body)}return {{ {", ".join(exported)} }};\n}})();\n'
+
+
+def _names(imported: str) -> str:
+    """`{ draw as map }` imports what `{ draw: map }` takes out of an object; `* as source` is all of it."""
+    return imported.removeprefix("* as ") if imported.startswith("*") else imported.replace(" as ", ": ")
+
+
+def read(name: str) -> str:
+    return PAGE.joinpath(name).read_text(encoding="utf-8")
