@@ -280,6 +280,11 @@ def serve(
                 alternatives=max_alternatives,
                 seconds=timeout,
             ),
-            queue=Queue(wait_seconds=wait_ms / 1000, batch_tokens=batch_tokens, queue_tokens=queue_tokens),
+            queue=Queue(
+                wait_seconds=wait_ms / 1000,
+                batch_tokens=batch_tokens,
+                queue_tokens=queue_tokens,
+                patience_seconds=timeout / 2,
+            ),
         )
     )

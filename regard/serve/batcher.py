@@ -28,6 +28,7 @@ from regard.translate.translation import Translation
 from regard.translate.translator import BATCH_TOKENS, DEFAULT_SEARCH, Translator
 
 BATCHES_THAT_MAY_WAIT = 16
+BATCHES_THAT_ALWAYS_MAY = 4
 LONGEST_RETRY = 30  # seconds
 
 log = logging.getLogger("regard.serve")
@@ -116,6 +117,7 @@ class Batcher:
         self.batch_tokens = queue.batch_tokens or suits
         self.queue_tokens = queue.queue_tokens or BATCHES_THAT_MAY_WAIT * self.batch_tokens
         self.wait_seconds = queue.wait_seconds
+        self.patience_seconds = queue.patience_seconds
         self.measurements = measurements
         self._jobs: OrderedDict[Want, deque[Job]] = OrderedDict()
         self._waiting = 0.0  # tokens
@@ -165,14 +167,21 @@ class Batcher:
         with self._changed:
             if self._is_closed:
                 raise ClosedError("the server is stopping")
-            if self._waiting and self._waiting + counted > self.queue_tokens:
+            if self._is_full(counted):
                 self._forget_the_cancelled()
-                if self._waiting + counted > self.queue_tokens:
-                    raise FullError(self._retry_after())
+            if self._is_full(counted):
+                raise FullError(self._retry_after())
             self._waiting += counted
             self._jobs.setdefault(want, deque()).append(job)
             self._changed.notify_all()
         return future
+
+    def _is_full(self, more: float) -> bool:
+        """Beyond the bound, or with more waiting than can be done in time: to be sent away is better than to wait in vain."""
+        always = BATCHES_THAT_ALWAYS_MAY * self.batch_tokens
+        in_time = self.measurements.tokens_per_second * self.patience_seconds
+        bound = min(self.queue_tokens, max(always, in_time)) if in_time else self.queue_tokens
+        return self._waiting > 0 and self._waiting + more > bound
 
     def _retry_after(self) -> int:
         speed = self.measurements.tokens_per_second

@@ -10,6 +10,8 @@ Labels = tuple[tuple[str, str], ...]
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TEXTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 
+FORGETTING = 0.9  # of what the last batches were, with every new one
+
 
 class Histogram:
     """How many values were at most so large, their number and their sum."""
@@ -43,6 +45,7 @@ class Measurements:
         self._batches = Histogram(TEXTS)
         self._batch_seconds = 0.0
         self._tokens = 0
+        self._lately = (0.0, 0.0)  # tokens and seconds of the last batches
         self._characters = 0
 
     def add_request(self, path: str, status: int, seconds: float) -> None:
@@ -57,6 +60,7 @@ class Measurements:
             self._texts[(("run", run),)] += num_texts
             self._tokens += num_tokens
             self._batch_seconds += seconds
+            self._lately = (self._lately[0] * FORGETTING + num_tokens, self._lately[1] * FORGETTING + seconds)
 
     def add_characters(self, count: int) -> None:
         with self._lock:
@@ -68,9 +72,10 @@ class Measurements:
 
     @property
     def tokens_per_second(self) -> float:
-        """While it translates; 0 before the first batch."""
+        """Lately, while it translates; 0 before the first batch."""
         with self._lock:
-            return self._tokens / self._batch_seconds if self._batch_seconds else 0.0
+            tokens, seconds = self._lately
+            return tokens / seconds if seconds else 0.0
 
     def text(self, waiting: Mapping[str, float]) -> str:
         """All of it; `waiting` is what there is at the moment, by name."""

@@ -37,6 +37,7 @@ class Queue:
     wait_seconds: float = 0.005  # for others to come and be translated in the same batch
     batch_tokens: int = 0  # source tokens of a batch; 0: as many as suit the device
     queue_tokens: int = 0  # that may wait, before others are sent away; 0: 16 batches of them
+    patience_seconds: float = 15.0  # and never more than are likely to be translated in this time
 
     def __post_init__(self) -> None:
         if not 0 <= self.wait_seconds <= 1:
