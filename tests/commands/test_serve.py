@@ -1,0 +1,245 @@
+"""`regard serve` as people run it: a process, a port, clients that others wrote, signals."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import deepl
+import pytest
+from libretranslatepy import LibreTranslateAPI
+
+import regard
+from regard.demo.command import text
+from regard.text.corpus import read_lines
+from scripts.malformed import malformed
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "tests" / "runs" / "0.1.0"
+STORED = [json.loads(line) for line in (RUN / "translations.jsonl").read_text(encoding="utf-8").splitlines()]
+SENTENCES = [line["source"] for line in STORED]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+class Server(NamedTuple):
+    process: "subprocess.Popen[str]"
+    port: int
+    said: str  # until it was ready
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def metric(self, name: str) -> float:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
+            found = re.search(rf"^{name} (\S+)$", answer.read().decode(), flags=re.MULTILINE)
+        assert found
+        return float(found[1])
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[Server]:
+    """A server at a free port, whose last word before it is ready is its address."""
+    command = [sys.executable, "-m", "regard", "serve", str(RUN), "--port", "0", "--device", "cpu", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        said = ""
+        assert process.stderr
+        while not (address := re.search(r"regard serves at http://\S+:(\d+)/", said)):
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        server = Server(process, int(address[1]), said)
+        wait_until_ready(server)
+        try:
+            yield server
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def wait_until_ready(server: Server) -> None:
+    """It has a port, but does not listen yet."""
+    for _ in range(600):
+        with socket.socket() as sock:
+            if sock.connect_ex(("127.0.0.1", server.port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError("it never listened")
+
+
+def stopped(server: Server, number: int) -> tuple[int, str]:
+    """Its exit code and what else it said."""
+    server.process.send_signal(number)
+    _, stderr = server.process.communicate(timeout=60)
+    return server.process.returncode, stderr
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as found:
+        yield found
+
+
+def test_the_client_of_libretranslate(server: Server) -> None:
+    client = LibreTranslateAPI(server.url, api_key="any")
+    assert client.translate(SENTENCES[0], "de", "en") == STORED[0]["text"]
+    assert client.translate(SENTENCES[1], "auto", "en") == STORED[1]["text"]
+    assert client.languages()[0] == {"code": "de", "name": "German", "targets": ["en"]}
+    assert {one["language"] for one in client.detect(SENTENCES[0])} == {"de", "en"}
+
+
+def test_the_client_of_deepl(server: Server) -> None:
+    client = deepl.DeepLClient("any", server_url=server.url)
+    one = client.translate_text(SENTENCES[0], target_lang="EN-US")
+    assert isinstance(one, deepl.TextResult)
+    assert (one.text, one.detected_source_lang, one.billed_characters) == (STORED[0]["text"], "DE", len(SENTENCES[0]))
+    several = client.translate_text(SENTENCES[:5], source_lang="DE", target_lang=deepl.Language.ENGLISH_BRITISH)
+    assert isinstance(several, list)
+    assert [result.text for result in several] == [line["text"] for line in STORED[:5]]
+    assert [language.code for language in client.get_source_languages()] == ["DE"]
+    assert [language.code for language in client.get_target_languages()] == ["EN-US", "EN-GB"]
+    assert client.get_usage().character.valid
+    with pytest.raises(deepl.DeepLException, match="no run that is served here translates"):
+        client.translate_text("Guten Morgen!", target_lang="JA")
+
+
+@pytest.mark.slow
+def test_the_server_translates_as_python_and_the_command_line_do_also_for_32_at_once(server: Server) -> None:
+    """200 sentences, each alone in its request, and in lists; batches come about as they will."""
+    sentences = list(read_lines(text("test", "de")))[:200]
+    python = [one.text for one in regard.load(RUN, device="cpu").translate(sentences)]
+    command = [sys.executable, "-m", "regard", "translate", str(RUN), "--device", "cpu"]
+    lines = "".join(f"{sentence}\n" for sentence in sentences)
+    result = subprocess.run(command, input=lines, capture_output=True, encoding="utf-8", check=True, env=ENVIRONMENT)
+    assert result.stdout.splitlines() == python
+
+    def translated(q: str | Sequence[str]) -> Any:
+        return server.post("/translate", {"q": q, "source": "de", "target": "en"})["translatedText"]
+
+    before = server.metric("regard_batch_texts_count")
+    with ThreadPoolExecutor(32) as pool:
+        assert list(pool.map(translated, sentences)) == python
+    assert server.metric("regard_batch_texts_count") - before < len(sentences), "nothing was batched"
+    assert [one for start in range(0, 200, 50) for one in translated(sentences[start : start + 50])] == python
+
+
+def test_what_is_wrong_never_breaks_a_real_server(server: Server) -> None:
+    """Through a real connection, and raw bytes that are no HTTP at all."""
+    for wrong in malformed(RUN.name):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        try:
+            headers = {"Content-Type": wrong.kind.replace("\x7f", "?"), **dict(wrong.headers)}
+            connection.request(wrong.method, wrong.path, wrong.body, headers)
+            assert 400 <= connection.getresponse().status < 500, wrong.what
+        except (BrokenPipeError, ConnectionResetError):
+            assert "larger" in wrong.what  # it was cut off while it was sent
+        finally:
+            connection.close()
+    for raw in (
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    ):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
+            sock.sendall(raw)
+            sock.shutdown(socket.SHUT_WR)
+            answer = sock.recv(100)
+            assert not re.match(rb"HTTP/1.1 5", answer), (raw[:80], answer)
+    assert (
+        server.post("/translate", {"q": SENTENCES[0], "source": "de", "target": "en"})["translatedText"] == STORED[0]["text"]
+    )
+
+
+def test_a_chunked_body_is_cut_off(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
+        sock.sendall(
+            b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        chunk = b"10000\r\n" + b"a" * 0x10000 + b"\r\n"
+        sent, answer = 0, b""
+        sock.settimeout(0.01)
+        while not answer and sent < 1000:
+            try:
+                sock.sendall(chunk)
+                sent += 1
+                answer = sock.recv(1000)
+            except TimeoutError:
+                continue
+            except (BrokenPipeError, ConnectionResetError):
+                break
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert sent < 1000
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_finishes_what_is_running(number: int) -> None:
+    """The request waits for others for a second, which none do; the signal comes while it waits."""
+    with serving("--wait-ms", "1000") as server, ThreadPoolExecutor(1) as pool:
+        asked = {"q": SENTENCES[0], "source": "de", "target": "en"}
+        running = pool.submit(server.post, "/translate", asked)
+        while not server.metric("regard_queue_requests"):
+            assert not running.done()
+        code, said = stopped(server, number)
+        assert running.result(60) == {"translatedText": STORED[0]["text"]}
+        assert code in ((0, 130) if number == signal.SIGINT else (0,))
+        assert said == ""
+
+
+def test_who_may_ask_is_said_and_kept() -> None:
+    with serving("--host", "0.0.0.0") as server:
+        assert "warning: whoever reaches this machine may use this server" in server.said
+        assert server.post("/translate", {"q": "", "source": "de", "target": "en"}) == {"translatedText": ""}
+        assert stopped(server, signal.SIGTERM) == (0, "")
+    with serving("--host", "0.0.0.0", "--api-key", "secret") as server:
+        assert "warning" not in server.said
+        assert LibreTranslateAPI(server.url, api_key="secret").translate(SENTENCES[0], "de", "en") == STORED[0]["text"]
+        with pytest.raises(deepl.AuthorizationException):
+            deepl.DeepLClient("wrong", server_url=server.url).translate_text("a", target_lang="EN-US")
+
+
+def test_mistakes_get_a_sentence(server: Server) -> None:
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-m", "regard", "serve", *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT)
+        assert result.returncode == 2
+        assert "Traceback" not in result.stderr
+        return result.stderr
+
+    assert "try another --port" in said(str(RUN), "--port", str(server.port))
+    assert "there is no run /no/such/run" in said("/no/such/run", "--port", "0")
+    assert "there is no address" in said(str(RUN), "--host", "no.such.host.invalid")
+    assert "an API key is empty" in said(str(RUN), "--api-key", " ")
+
+
+def test_without_fastapi_one_sentence_says_what_to_install() -> None:
+    script = """
+import sys
+sys.modules["fastapi"] = sys.modules["starlette"] = sys.modules["uvicorn"] = None
+sys.argv = ["regard", "serve", "somewhere"]
+from regard.__main__ import main
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    assert result.returncode == 2
+    assert result.stderr == "regard: fastapi and uvicorn must be installed to serve: pip install 'regard[serve]'\n"
