@@ -27,8 +27,8 @@ function compared([kept, keptOther, open, openOther], numbers) {
   const change = (before, after, n) => after.predictions[n].log_prob - before.predictions[n].log_prob;
   const most = (before, after) => Math.max(0, ...pieces.slice(0, common).map((_, n) => Math.abs(change(before, after, n))));
   numbers.common = common;
-  numbers.causal = pieces.slice(0, common).map((piece, n) => ({ piece, log_prob: kept.predictions[n].log_prob, other: keptOther.predictions[n].log_prob }));
-  numbers.not_causal = pieces.slice(0, common).map((piece, n) => ({ piece, log_prob: open.predictions[n].log_prob, other: openOther.predictions[n].log_prob }));
+  numbers.with_mask = pieces.slice(0, common).map((piece, n) => ({ piece, log_prob: kept.predictions[n].log_prob, other: keptOther.predictions[n].log_prob }));
+  numbers.without_mask = pieces.slice(0, common).map((piece, n) => ({ piece, log_prob: open.predictions[n].log_prob, other: openOther.predictions[n].log_prob }));
   const cell = (before, after, n) => {
     const moved = change(before, after, n), node = html("td", { class: "number tinted" }, number(moved, 4));
     node.style.setProperty("--share", `${Math.min(100, Math.round(60 * Math.abs(moved) ** 0.5))}%`);

@@ -1,0 +1,86 @@
+"""Debian's Chromium, driven by Playwright, and a page that remembers what went wrong in it."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or ""
+VIEWS = "translate map subwords positions masks heads head decoding beam residual training".split()
+needs_chromium = pytest.mark.skipif(not CHROMIUM and "CI" not in os.environ, reason="there is no Chromium here")
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Studio:
+    """The page of one test: where it is, what it fetched, and what it complained about."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.problems.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+
+    def open(self, view: str, **state: str) -> "Studio":
+        """A view by its address; done when everything in it has come."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.address}#{urlencode({'view': view, **state})}")
+        self.page.wait_for_selector(f"#view[data-view={view}] .body")
+        return self.settled()
+
+    def settled(self) -> "Studio":
+        self.page.wait_for_function("!document.querySelector('[aria-busy=true]')")
+        return self
+
+    def click(self, selector: str) -> "Studio":
+        """And wait for the page to be drawn anew."""
+        drawn = self.page.evaluate("document.documentElement.dataset.drawn")
+        self.page.click(selector)
+        self.page.wait_for_function("before => document.documentElement.dataset.drawn !== before", arg=drawn)
+        return self.settled()
+
+    def change(self, key: str, value: str) -> "Studio":
+        """A slider, a field or a choice, by its key."""
+        drawn = self.page.evaluate("document.documentElement.dataset.drawn")
+        script = '([key, value]) => { const node = document.querySelector(`[data-key="${key}"]`); node.value = value; '
+        script += 'node.dispatchEvent(new Event("input")); node.dispatchEvent(new Event("change")); }'
+        self.page.evaluate(script, [key, value])
+        self.page.wait_for_function("before => document.documentElement.dataset.drawn !== before", arg=drawn)
+        return self.settled()
+
+    def all(self, selector: str, attribute: str) -> list[str]:
+        script = "(nodes, name) => nodes.map(node => node.getAttribute(name))"
+        found: list[str] = self.page.eval_on_selector_all(selector, script, attribute)
+        return found
+
+    def numbers_of(self, selector: str, attribute: str) -> list[float]:
+        return [float(value) for value in self.all(selector, attribute)]
+
+    def text(self, selector: str) -> str:
+        return self.page.inner_text(selector)
+
+    def download(self) -> Any:
+        """What the button for numbers gives."""
+        with self.page.expect_download() as coming:
+            self.page.click('[data-key="numbers"]')
+        return json.loads(coming.value.path().read_text(encoding="utf-8"))
+
+    def picture(self) -> str:
+        with self.page.expect_download() as coming:
+            self.page.click('[data-key="picture"]')
+        return coming.value.path().read_text(encoding="utf-8")

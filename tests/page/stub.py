@@ -1,0 +1,97 @@
+"""What the page needs of a server, and no more: its files, and answers straight from `regard.inspection`."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+from regard.checkpoint import Run
+from regard.inspection.look import Question, describe, look, look_at_head
+from regard.model.trace import Head, Intervention
+from regard.train.metrics import read_lines
+from regard.translate.translator import Translator, load
+
+PAGE = Path(__file__).parents[2] / "regard" / "serve" / "page"
+KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+class Served:
+    """Runs by name, and what each question gets for an answer."""
+
+    def __init__(self, runs: dict[str, Path]) -> None:
+        self.folders = runs
+        self.translators: dict[str, Translator] = {name: load(folder, device="cpu") for name, folder in runs.items()}
+        self.lock = Lock()
+
+    def get(self, path: str) -> Any:
+        if path == "/runs":
+            return [{"name": name, "src_lang": "de", "tgt_lang": "en"} for name in self.translators]
+        name = path.split("/")[2]
+        if path.endswith("/training"):
+            run = Run(self.folders[name])
+            steps = self.translators[name].config.train.steps
+            metrics = read_lines(run.metrics_path)
+            return {"metrics": metrics, "timing": read_lines(run.timing_path), "steps": steps, "is_finished": True}
+        return describe(self.translators[name])
+
+    def post(self, path: str, asked: dict[str, Any]) -> Any:
+        translator, question = self.translators[asked["run"]], question_of(asked)
+        with self.lock:
+            if path == "/inspect/head":
+                return look_at_head(translator, question, Head(asked["site"], asked["layer"], asked["head"]))
+            return look(translator, question)
+
+
+def question_of(asked: dict[str, Any]) -> Question:
+    """JSON has one kind of number: what is a fraction here may come as a whole one."""
+    asked = asked | {name: float(asked[name]) for name in ("alpha", "score_scale") if name in asked}
+    intervention = Intervention(
+        heads_off=frozenset(Head(*head) for head in asked.get("heads_off", [])),
+        score_scale=asked.get("score_scale"),
+        positions=asked.get("positions", True),
+        causal=asked.get("causal", True),
+    )
+    told = {name: asked[name] for name in ("text", "target", "prefix", "beam", "alpha") if name in asked}
+    return Question(**told, intervention=intervention)
+
+
+@contextmanager
+def serving(runs: dict[str, Path]) -> Iterator[tuple[str, Served]]:
+    """Its address, and what stands behind it."""
+    served = Served(runs)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = "index.html" if self.path == "/" else self.path.removeprefix("/page/")
+            if (PAGE / name).is_file():
+                self._answer(200, KINDS[Path(name).suffix], (PAGE / name).read_bytes())
+            else:
+                self._answer(200, "application/json", json.dumps(served.get(self.path)).encode())
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            try:
+                self._answer(200, "application/json", json.dumps(served.post(self.path, asked)).encode())
+            except ValueError as error:
+                self._answer(422, "application/json", json.dumps({"error": str(error)}).encode())
+
+        def _answer(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", served
+    finally:
+        server.shutdown()
+        server.server_close()

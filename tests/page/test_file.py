@@ -1,0 +1,55 @@
+"""What `regard look` wrote, opened from the disk: the same views, without a server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from regard.serve.look import LookSettings, write_look
+from tests.page.browser import VIEWS, Studio, browsing, needs_chromium
+
+pytestmark = [pytest.mark.slow, needs_chromium]
+RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
+TEXT = "Die meisten Japaner essen jeden Tag Reis."
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("look") / "look.html"
+    write_look(LookSettings(run=RUN, text=TEXT, output=output, target="Most people eat rice."))
+    return output
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_every_view_is_whole(browser: Browser, file: Path, lang: str) -> None:
+    page = browser.new_page()
+    studio = Studio(page, f"file://{file}")
+    more = {"positions": {"positions": "off"}, "heads": {"off": "cross.1.0"}}
+    for view in VIEWS:
+        studio.open(view, lang=lang, **more.get(view, {}))
+        assert "a model has to be asked" not in studio.text("#view"), view
+        assert "请使用 regard serve" not in studio.text("#view"), view
+        assert studio.text(".output").replace(" ", "").startswith("Mostpeopleeatrice.")
+    assert not studio.problems
+    assert {url for url in studio.requests if not url.startswith(("data:", "blob:", "about:"))} <= {
+        url for url in studio.requests if url.startswith(f"file://{file}")
+    }
+    page.close()
+
+
+def test_what_only_a_model_knows_is_said_and_can_be_left(browser: Browser, file: Path) -> None:
+    page = browser.new_page()
+    studio = Studio(page, f"file://{file}").open("translate", lang="en", place="0")
+    studio.click('[data-key="other-3"]')
+    assert "a model has to be asked" in studio.text("#view")
+    studio.click('#sentence [data-key="prefix"]')
+    assert "a model has to be asked" not in studio.text("#view")
+    assert not studio.problems
+    page.close()
