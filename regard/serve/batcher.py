@@ -177,7 +177,7 @@ class Batcher:
         return future
 
     def _is_full(self, more: float) -> bool:
-        """Beyond the bound, or with more waiting than can be done in time: to be sent away is better than to wait in vain."""
+        """Beyond the bound, or more than can be done in time: to be sent away is better than to wait in vain."""
         always = BATCHES_THAT_ALWAYS_MAY * self.batch_tokens
         in_time = self.measurements.tokens_per_second * self.patience_seconds
         bound = min(self.queue_tokens, max(always, in_time)) if in_time else self.queue_tokens

@@ -40,7 +40,7 @@ def load_runs(folders: Sequence[Path], device: str) -> tuple[ServedRun, ...]:
         translator = load(folder, device=device)
         data = translator.config.data
         languages = (data.src_lang or NAMELESS[0], data.tgt_lang or NAMELESS[1])
-        found.append(ServedRun(_unused(folder.resolve().name, found), folder, translator, *languages))
+        found.append(ServedRun(_unused(folder.absolute().name, found), folder, translator, *languages))
     return tuple(found)
 
 

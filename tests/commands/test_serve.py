@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -54,9 +55,9 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[Server]:
+def serving(*arguments: str, run: Path = RUN) -> Iterator[Server]:
     """A server at a free port, whose last word before it is ready is its address."""
-    command = [sys.executable, "-m", "regard", "serve", str(RUN), "--port", "0", "--device", "cpu", *arguments]
+    command = [sys.executable, "-m", "regard", "serve", str(run), "--port", "0", "--device", "cpu", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
         said = ""
         assert process.stderr
@@ -243,3 +244,21 @@ main()
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=ENVIRONMENT)
     assert result.returncode == 2
     assert result.stderr == "regard: fastapi and uvicorn must be installed to serve: pip install 'regard[serve]'\n"
+
+
+@pytest.mark.skipif(not shutil.which("curl") and "CI" not in os.environ, reason="there is no curl here")
+def test_what_the_documentation_shows(tmp_path: Path) -> None:
+    """Every command of docs/serving.md that speaks to a server, and the one that starts it."""
+    blocks = re.findall(
+        r"^```sh served\n(.*?)^```$", (ROOT / "docs" / "serving.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    first, *commands = [line for block in blocks for line in block.splitlines()]
+    assert first == "regard serve runs/mine"
+    assert len(commands) >= 10
+    (tmp_path / "mine").symlink_to(RUN)
+    with serving(run=tmp_path / "mine") as server:
+        for command in commands:
+            assert command.startswith("curl http://127.0.0.1:8000/")
+            here = command.replace("http://127.0.0.1:8000", server.url) + " --silent --fail"
+            answer = subprocess.run(here, shell=True, capture_output=True, text=True, check=True).stdout
+            assert answer.startswith("# HELP") if "/metrics" in command else json.loads(answer)
