@@ -1,5 +1,6 @@
 """All routes together, and what is done to every request."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -42,7 +43,7 @@ def make_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        service.batcher.close(STOPPING_SECONDS)
+        await asyncio.to_thread(service.batcher.close, STOPPING_SECONDS)  # while last answers are sent
 
     app = FastAPI(
         title="regard",

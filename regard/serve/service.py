@@ -1,7 +1,7 @@
 """What all forms of the API have in common: checked texts in, translations out, and refusals that say why."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
@@ -98,7 +98,7 @@ class Service:
             for run, places in wanted.items():
                 want = Translate(run.name, run.translator, search)
                 futures.append(self.batcher.translate(want, [lines[number][place] for number, place in places]))
-            return await self._in_time(asyncio.gather(*map(asyncio.wrap_future, futures)))
+            return await self._in_time(futures)
         except (FullError, ClosedError) as error:
             raise _refusal(error) from error
         finally:
@@ -108,17 +108,22 @@ class Service:
     async def look(self, want: Look) -> Json:
         self.require_moderate([want.question.text, want.question.target, want.question.prefix])
         try:
-            [answer] = await self._in_time(asyncio.wrap_future(self.batcher.look(want)))
+            [[answer]] = await self._in_time([self.batcher.look(want)])
         except (FullError, ClosedError) as error:
             raise _refusal(error) from error
         return answer
 
-    async def _in_time(self, answer: Awaitable[Answer]) -> Answer:
+    async def _in_time(self, futures: Sequence["Future[Answer]"]) -> list[Answer]:
         try:
-            return await asyncio.wait_for(answer, self.settings.limits.seconds)
+            async with asyncio.timeout(self.settings.limits.seconds):
+                return [await asyncio.wrap_future(future) for future in futures]
+        except asyncio.CancelledError as error:  # only when the server has been stopping for too long
+            raise RefusalError(503, "the server is stopping", _again(5)) from error
         except TimeoutError as error:
             raise RefusalError(503, "this took too long; send less at once, or try again later", _again(5)) from error
-        except ValueError as error:  # a sentence of ours, about what was asked
+        except ValueError as error:  # a sentence of ours: about memory, or about what was asked
+            if isinstance(error.__cause__, RuntimeError | MemoryError):
+                raise RefusalError(503, "there is too little memory for this at the moment", _again(5)) from error
             raise RefusalError(422, str(error)) from error
 
     def _source(self, text: str, source: str, target: str) -> tuple[str, float | None]:
