@@ -29,7 +29,7 @@ from regard.translate.translator import Translator
 Json = dict[str, Any]
 MOST_SUBWORDS = 128  # of a side; a picture of more is none
 NUM_ALTERNATIVES = 10
-NUM_UNITS = 24  # of a feed-forward network, the strongest
+NUM_UNITS = 24  # of a feed-forward network; in long sentences, one for each place
 DIGITS = 5
 NOTHING_CHANGED = Intervention()
 
@@ -219,11 +219,12 @@ def activations(stack: StackTrace) -> list[list[float]]:
 
 
 def units(stack: StackTrace) -> list[Json]:
-    """For each layer the units of its feed-forward network that were strongest anywhere, and how strong at each place."""
+    """For each layer the units of its feed-forward network that were strongest at each place, and how strong at all."""
     found = []
     for layer in stack.activations:
-        strongest = layer[0].amax(0).topk(min(NUM_UNITS, layer.shape[2])).indices
-        found.append({"units": strongest.tolist(), "values": rounded(layer[0][:, strongest].T)})
+        each = min(max(1, NUM_UNITS // layer.shape[1]), layer.shape[2])
+        strongest = list(dict.fromkeys(layer[0].topk(each, dim=1).indices.flatten().tolist()))
+        found.append({"units": strongest, "values": rounded(layer[0][:, strongest].T)})
     return found
 
 

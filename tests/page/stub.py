@@ -25,6 +25,7 @@ class Served:
         self.folders = runs
         self.translators: dict[str, Translator] = {name: load(folder, device="cpu") for name, folder in runs.items()}
         self.lock = Lock()
+        self.is_finished = True
 
     def get(self, path: str) -> Any:
         if path == "/runs":
@@ -34,7 +35,12 @@ class Served:
             run = Run(self.folders[name])
             steps = self.translators[name].config.train.steps
             metrics = read_lines(run.metrics_path)
-            return {"metrics": metrics, "timing": read_lines(run.timing_path), "steps": steps, "is_finished": True}
+            return {
+                "metrics": metrics,
+                "timing": read_lines(run.timing_path),
+                "steps": steps,
+                "is_finished": self.is_finished,
+            }
         return describe(self.translators[name])
 
     def post(self, path: str, asked: dict[str, Any]) -> Any:

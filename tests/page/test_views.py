@@ -3,6 +3,7 @@ nobody but its own server."""
 
 import gzip
 import math
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from regard.inspection.look import DIGITS, Question, look, search
 from regard.model.embedding import sinusoids
 from regard.model.trace import Head, Intervention, Trace
 from regard.text.tokenizer import EOS_ID
-from regard.train.metrics import read_lines
+from regard.train.metrics import append_line, read_lines
 from regard.translate.search import Search
 from regard.translate.translator import Translator
 from tests.page.browser import VIEWS, Studio, browsing, needs_chromium
@@ -157,6 +158,12 @@ def check_heads(studio: Studio, truth: Truth) -> None:
         let best = 0; for (let n = 0; n < data.length / 4; n++) if (data[4 * n] < data[4 * best]) best = n; return best; }"""
     )
     assert brightest == int(layers[1].weights[0, 2].argmax())
+    studio.click('[data-key="try"]')
+    changes = [
+        sum(truth.log_probs(Intervention(heads_off=frozenset([Head("cross", 1, head)])))) - sum(truth.log_probs())
+        for head in range(4)
+    ]
+    assert studio.download()["each_head_off"] == pytest.approx(changes, abs=1e-4)
     studio.click('[data-key="off"]')
     off = Intervention(heads_off=frozenset([Head("cross", 1, 0)]))
     [log_prob] = studio.numbers_of("dd[data-log-prob]", "data-log-prob")
@@ -255,6 +262,23 @@ def test_a_view_shows_the_models_numbers(studio: Studio, truth: Truth, view: str
     CHECKS[view](studio, truth)
 
 
+def test_a_run_in_training_is_followed(browser: Browser, tmp_path: Path) -> None:
+    """A line that is written while the page looks appears in it."""
+    folder = tmp_path / "run"
+    shutil.copytree(RUN, folder)
+    lines = read_lines(folder / "metrics.jsonl")
+    (folder / "metrics.jsonl").unlink()
+    append_line(folder / "metrics.jsonl", lines[0])
+    with serving({"run": folder}) as (address, served):
+        served.is_finished = False
+        studio = Studio(browser.new_page(), f"{address}/").open("training", lang="en", text=TEXT)
+        assert "in training" in studio.text("p[data-step]")
+        append_line(folder / "metrics.jsonl", lines[1])
+        studio.page.wait_for_selector(f'p[data-step="{lines[1]["step"]}"]')
+        assert not studio.problems
+        studio.page.close()
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_picture_is_an_svg_with_the_words_of_the_view(studio: Studio, view: str) -> None:
     studio.open(view, text=TEXT, lang="en")
@@ -347,8 +371,9 @@ def test_both_languages_say_everything(studio: Studio) -> None:
 @pytest.mark.parametrize("width", [380, 800, 1800])
 def test_nothing_is_wider_than_the_screen(studio: Studio, width: int) -> None:
     studio.page.set_viewport_size({"width": width, "height": 800})
+    text = f"{TEXT} Es gibt viele schlechte Menschen auf der Welt, und Tom wollte nicht Marias Gefühle verletzen."
     for view in VIEWS:
-        studio.open(view, text=TEXT, run="one", lang="en")
+        studio.open(view, text=text, run="one", lang="en")
         assert studio.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
 
 

@@ -23,7 +23,10 @@ export function number(value, digits = 3) {
   if (size !== 0 && size < 10 ** -digits) return value.toExponential(1).replace("-", "−");
   return String(+value.toFixed(size >= 100 ? 1 : digits)).replace("-", "−");
 }
-export const percent = value => `${(100 * value).toFixed(value > 0.9995 || value < 0.0995 ? 1 : 0)} %`;
+export function percent(value) {
+  if (value === 0 || value >= 0.9995) return `${Math.round(100 * value)} %`;
+  return value < 0.0005 ? "< 0.1 %" : `${(100 * value).toFixed(value > 0.995 || value < 0.0995 ? 1 : 0)} %`;
+}
 export const whole = value => value.toLocaleString("en");
 
 /** A subword as it is shown: without the sign for a space, or with it made visible. */

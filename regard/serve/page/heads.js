@@ -1,6 +1,6 @@
 // View 5: every head there is; one of them large; and the model without some of them.
 
-import { entropy, heat, html, legend, matrix, mean, number, percent } from "./drawing.js";
+import { bars, entropy, heat, html, legend, matrix, mean, number, percent } from "./drawing.js";
 import { set, state } from "./state.js";
 import { t } from "./words.js";
 
@@ -69,16 +69,28 @@ function zoom(context, chosen) {
     html("h3", {}, state.fold === "one" ? t("heads.one.title", { site: t(`site.${site}`), layer: layer + 1, head: head + 1 }) : t(`heads.${state.fold}.title`, { site: t(`site.${site}`), layer: layer + 1 })),
     html("div", { class: "row" },
       html("div", { class: "choices" }, ["one", "mean", "max"].map(fold => html("button", { "aria-pressed": String(state.fold === fold), "data-key": `fold-${fold}`, onclick: () => set({ fold }) }, t(`heads.${fold}.short`)))),
-      html("button", { class: isOff ? "warn" : "", "data-key": "off", onclick: () => toggle(site, layer, head) }, t(isOff ? "heads.on" : "heads.off")),
+      state.fold === "one" && html("button", { class: isOff ? "warn" : "", "data-key": "off", onclick: () => toggle(site, layer, head) }, t(isOff ? "heads.on" : "heads.off")),
       html("button", { class: "link", "data-key": "inside", onclick: () => set({ view: "head", layer, head }) }, t("heads.inside"))),
     html("p", { class: "soft" }, facts),
     matrix({ values, rows, columns, label: t("heads.zoom"), tell: (row, column, value) => t("heads.tell", { row: rows[row], column: columns[column], share: percent(value) }) }),
     legend("0 %", "100 %")) };
 }
 
-function effect({ look, ask, later }, numbers) {
-  const off = headsOff();
-  if (!off.length) return html("section", { class: "card wide" }, html("h3", {}, t("heads.effect")), html("p", { class: "soft" }, t("heads.effect.none")));
+/** Each head of a layer switched off by itself: how much less probable the translation becomes. */
+function trial({ look, ask, later }, { site, layer }, numbers) {
+  const question = { target: look.target.text, prefix: undefined }, count = look.attention[site][layer].weights.length;
+  if (state.tried !== "yes") return html("button", { "data-key": "try", onclick: () => set({ tried: "yes" }) }, t("heads.try", { n: layer + 1 }));
+  const all = Promise.all(Array.from({ length: count }, (_, head) => ask({ ...question, heads_off: [[site, layer, head]] })));
+  return later(all, answers => {
+    const rows = answers.map((answer, head) => ({ name: `${t(`site.${site}`)} ${layer + 1}.${head + 1}`, value: answer.log_prob - look.log_prob, text: number(answer.log_prob - look.log_prob, 2), key: `tried-${head}`, pick: () => toggle(site, layer, head) }));
+    numbers.each_head_off = rows.map(row => row.value);
+    return html("div", {}, html("p", { class: "soft" }, t("heads.tried", { n: layer + 1 })), bars(rows));
+  });
+}
+
+function effect({ look, ask, later }, chosen, numbers) {
+  const off = headsOff(), each = trial({ look, ask, later }, chosen, numbers);
+  if (!off.length) return html("section", { class: "card wide" }, html("h3", {}, t("heads.effect")), html("p", { class: "soft" }, t("heads.effect.none")), each);
   const compare = answer => {
     const now = answer.search.hypotheses[0];
     numbers.without_heads = { heads_off: off, log_prob: answer.log_prob, translation: now.text };
@@ -89,13 +101,13 @@ function effect({ look, ask, later }, numbers) {
   };
   return html("section", { class: "card wide" }, html("h3", {}, t("heads.effect")),
     html("div", { class: "choices" }, off.map(one => html("button", { class: "chip", "data-key": `off-${one}`, onclick: () => toggle(...one) }, `${nameOf(one)} ×`)), html("button", { class: "link", "data-key": "off-none", onclick: () => set({ off: "" }) }, t("heads.all-on"))),
-    later(ask({ target: look.target.text, prefix: undefined, heads_off: off }), compare));
+    later(ask({ target: look.target.text, prefix: undefined, heads_off: off }), compare), each);
 }
 
 export function draw(body, context) {
   const chosen = chosenHead(context.model.model), numbers = { ...chosen, attention: context.look.attention[chosen.site] };
   const { values, node } = zoom(context, chosen);
   numbers.shown = values;
-  body.append(html("section", { class: "card wide" }, siteChoice(), html("p", { class: "soft" }, t(`site.${chosen.site}.why`)), grid(context.look, chosen)), html("div", { class: "columns uneven" }, node, effect(context, numbers)));
+  body.append(html("section", { class: "card wide" }, siteChoice(), html("p", { class: "soft" }, t(`site.${chosen.site}.why`)), grid(context.look, chosen)), html("div", { class: values[0].length > 18 ? "columns one" : "columns uneven" }, node, effect(context, chosen, numbers)));
   return numbers;
 }

@@ -115,15 +115,19 @@ const FORMULAS = {
 
 function panel(model, look, described) {
   const [kind, where] = (state.block || "cross.decoder").split("."), known = VIEW_OF[kind] ? kind : "cross", stack = where === "encoder" ? "encoder" : "decoder", isPre = model.norm === "pre";
-  const formula = known === "ffn" ? t(`residual.ffn.${model.activation}`) : known === "add" ? (isPre ? "x + Sublayer(LayerNorm(x))" : "LayerNorm(x + Sublayer(x))") : FORMULAS[known];
+  const formula = known === "ffn" ? t(`residual.ffn.${model.activation}`) : known === "add" ? (isPre ? "x + Sublayer(LayerNorm(x))" : "LayerNorm(x + Sublayer(x))") : known === "positions" && model.positions === "learned" ? "x = E[id] · √d_model + P[pos]" : FORMULAS[known];
   const name = known === "add" ? t(isPre ? "map.add" : "map.add-norm") : t(`map.${known}`), view = VIEW_OF[known];
   const site = { self: "encoder", masked: "decoder", cross: "cross" }[known];
-  return html("section", { class: "card panel", "data-block": `${known}.${stack}` }, html("h3", {}, name), html("p", { class: "formula" }, formula), html("p", {}, t(`map.${known}.why`, facts(known, stack, model, look, described))),
+  return html("section", { class: "card panel", "data-block": `${known}.${stack}` }, html("h3", {}, name), html("p", { class: "formula" }, formula), html("p", {}, t(known === "positions" && model.positions === "learned" ? "map.positions.learned" : `map.${known}.why`, facts(known, stack, model, look, described))),
     html("button", { "data-key": "open", onclick: () => set({ view, stack, ...(site && { site, layer: "" }) }) }, t("map.open", { view: t(`${view}.title`) })),
     html("p", { class: "soft" }, t("map.model", { parameters: whole(Object.values(described.parameters).reduce((sum, one) => sum + one, 0)), norm: model.norm, positions: model.positions, activation: model.activation })));
 }
 
+let opened = state.block;
+
 export function draw(body, { look, model }) {
-  body.append(html("div", { class: "with-panel" }, html("div", { class: "card" }, figure(model.model, look)), panel(model.model, look, model)));
+  body.append(html("div", { class: "with-panel" }, html("div", { class: "card scroll", "data-scroll": "map" }, figure(model.model, look)), panel(model.model, look, model)));
+  if (opened !== state.block) requestAnimationFrame(() => body.querySelector(".panel")?.scrollIntoView({ block: "nearest" })); // it may be far above
+  opened = state.block;
   return { ...model, shapes: shapes(model.model, look) };
 }

@@ -40,7 +40,7 @@ function tint(node, share) {
 }
 
 function light(weights) {
-  [...pieces.children].forEach((node, n) => { node.classList.toggle("lit", weights !== undefined); tint(node, weights ? weights[n] ** 0.6 : 0); });
+  pieces.querySelectorAll(".piece").forEach((node, n) => { node.classList.toggle("lit", weights !== undefined); tint(node, weights ? weights[n] ** 0.6 : 0); });
 }
 
 function lightTarget(look, column) {
@@ -69,7 +69,7 @@ export function drawSentence(look, model, problem) {
     if (state[name]) facts.append(html("button", { class: "chip", "data-key": name, title: t("release"), onclick: () => set({ [name]: "" }) }, `${t(`held.${name}`)} “${state[name]}” ×`));
   }
   if (!look) { output.replaceChildren(html("span", { class: "soft" }, problem ?? "")); return; }
-  look.source.pieces.forEach((piece, n) => pieces.append(html("span", {
+  look.source.pieces.forEach((piece, n) => pieces.append(piece.startsWith("▁") ? html("wbr") : "", html("span", {
     class: piece.startsWith("▁") ? "piece start" : "piece", onpointerenter: () => lightTarget(look, n), onpointerleave: () => lightTarget(look),
   }, bare(piece) || "␣")));
   output.replaceChildren(...look.predictions.map((one, place) => {

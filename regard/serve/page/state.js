@@ -2,7 +2,7 @@
 
 const DEFAULTS = {
   view: "translate", run: "", text: "", target: "", prefix: "", beam: "4", alpha: "0.6", lang: "", theme: "",
-  place: "", word: "0", side: "source", site: "cross", layer: "", head: "0", fold: "one", off: "", query: "0", scale: "",
+  place: "", word: "0", side: "source", site: "cross", layer: "", head: "0", fold: "one", off: "", tried: "", query: "0", scale: "",
   pair: "3", block: "", positions: "on", later: "", reference: "", step: "0", node: "", other: "", stack: "decoder",
 };
 
