@@ -17,6 +17,7 @@ import re
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 import warnings
@@ -81,6 +82,7 @@ def serving(run: str, *flags: str) -> Iterator[int]:
                 raise ValueError(said)
             said += line
         port = int(address[1])
+        threading.Thread(target=process.stderr.read, daemon=True).start()  # or it would wait for someone to read it
         try:
             _wait_for(port)
             yield port

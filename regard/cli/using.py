@@ -251,6 +251,7 @@ def serve(
     wait_ms: Annotated[float, typer.Option(min=0, max=1000, help="for others, to be translated together")] = 5.0,
     batch_tokens: Annotated[int, typer.Option(min=0, help="source tokens at once; 0: what suits the device")] = 0,
     queue_tokens: Annotated[int, typer.Option(min=0, help="that may wait, before others get 429; 0: 16 batches")] = 0,
+    queue_requests: Annotated[int, typer.Option(min=1, help="that may wait, before others get 429")] = 512,
 ) -> None:
     """Serve a page that translates and looks inside, and an API in the shapes of LibreTranslate and DeepL (see /docs).
 
@@ -284,6 +285,7 @@ def serve(
                 wait_seconds=wait_ms / 1000,
                 batch_tokens=batch_tokens,
                 queue_tokens=queue_tokens,
+                queue_requests=queue_requests,
                 patience_seconds=timeout / 2,
             ),
         )

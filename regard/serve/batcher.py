@@ -3,7 +3,7 @@
 The worker thread owns the models; nobody else runs them. What it is asked is a job: some texts to translate with one search,
 or one sentence to look into. Jobs that want the same (`Translate` values that are equal) share batches. Within one, jobs
 take turns text by text, and different wants take turns batch by batch, so that a long document does not keep a short
-sentence waiting. How much may wait is bounded by tokens; beyond, `FullError` says when to come again.
+sentence waiting. How much may wait is bounded, by tokens and by requests; beyond, `FullError` says when to come again.
 
 A batch is formed when its oldest text has waited a few milliseconds, or as soon as it is full. Under load it is the batch
 before it that texts wait for, and no time is lost.
@@ -116,6 +116,7 @@ class Batcher:
         suits = BATCH_TOKENS.get(device_type, 1024)
         self.batch_tokens = queue.batch_tokens or suits
         self.queue_tokens = queue.queue_tokens or BATCHES_THAT_MAY_WAIT * self.batch_tokens
+        self.queue_requests = queue.queue_requests
         self.wait_seconds = queue.wait_seconds
         self.patience_seconds = queue.patience_seconds
         self.measurements = measurements
@@ -143,7 +144,7 @@ class Batcher:
     def waiting(self) -> dict[str, float]:
         """For those who watch."""
         with self._changed:
-            num_jobs = sum(len(jobs) for jobs in self._jobs.values())
+            num_jobs = sum(map(len, self._jobs.values()))
             limit = float(self.queue_tokens)
             return {"queue_tokens": self._waiting, "queue_tokens_limit": limit, "queue_requests": float(num_jobs)}
 
@@ -177,7 +178,9 @@ class Batcher:
         return future
 
     def _is_full(self, more: float) -> bool:
-        """Beyond the bound, or more than can be done in time: to be sent away is better than to wait in vain."""
+        """Beyond the bounds, or more than can be done in time: to be sent away is better than to wait in vain."""
+        if sum(map(len, self._jobs.values())) >= self.queue_requests:
+            return True
         always = BATCHES_THAT_ALWAYS_MAY * self.batch_tokens
         in_time = self.measurements.tokens_per_second * self.patience_seconds
         bound = min(self.queue_tokens, max(always, in_time)) if in_time else self.queue_tokens

@@ -37,6 +37,7 @@ class Queue:
     wait_seconds: float = 0.005  # for others to come and be translated in the same batch
     batch_tokens: int = 0  # source tokens of a batch; 0: as many as suit the device
     queue_tokens: int = 0  # that may wait, before others are sent away; 0: 16 batches of them
+    queue_requests: int = 512  # that may wait; each keeps a connection open, of which a process usually may have 1,024
     patience_seconds: float = 15.0  # and never more than are likely to be translated in this time
 
     def __post_init__(self) -> None:
@@ -44,6 +45,8 @@ class Queue:
             raise ValueError(f"a batch would wait {self.wait_seconds} s for others; give between 0 and 1")
         if min(self.batch_tokens, self.queue_tokens) < 0:
             raise ValueError("a batch and a queue have at least 1 token; give 0 for what suits the device")
+        if self.queue_requests < 1:
+            raise ValueError(f"{self.queue_requests} requests may wait; give at least 1")
 
 
 DEFAULT_LIMITS, DEFAULT_QUEUE = Limits(), Queue()

@@ -139,6 +139,19 @@ def test_too_much_is_sent_away_until_there_is_room(gated: Gated) -> None:
     batcher.close(10.0)
 
 
+def test_too_many_are_sent_away(gated: Gated) -> None:
+    batcher = Batcher(Queue(wait_seconds=0.0, queue_requests=3), "cpu", Measurements("test"))
+    running = batcher.translate(asked(gated), ["a"])
+    assert gated.entered.wait(10)
+    waiting = [batcher.translate(asked(gated, beam=width), ["a"]) for width in (1, 2, 3)]
+    with pytest.raises(FullError):
+        batcher.translate(asked(gated), ["a"])
+    gated.gate.set()
+    for future in (running, *waiting):
+        assert future.result(60)
+    batcher.close(10.0)
+
+
 def test_what_is_given_up_is_not_translated(gated: Gated) -> None:
     batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), "cpu", Measurements("test"))
     given_up = batcher.translate(asked(gated), SENTENCES)
