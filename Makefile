@@ -34,8 +34,11 @@ test: install
 test-all: install tools
 	$(BIN)/python -m pytest $(ARGS)
 
-# What only the slow tests need. torch.compile generates C++ for a CPU.
+# What only the slow tests need. torch.compile generates C++ for a CPU; the page is tested in a browser.
 tools:
+	@command -v chromium >/dev/null || \
+		{ command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qqy chromium; } || \
+		echo "chromium is missing: install it to run the tests of the page"
 	@command -v g++ >/dev/null || \
 		{ command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qqy g++; } || \
 		echo "g++ is missing: install it to run the tests of compiled code"

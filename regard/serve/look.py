@@ -21,7 +21,7 @@ from regard.train.page import thinned
 from regard.translate.translator import Translator, load
 
 PAGE = files("regard.serve").joinpath("page")
-IMPORT = re.compile(r'^import (\{.*\}|\* as \w+) from "\./([\w.]+)";\n', re.MULTILINE)
+IMPORT = re.compile(r'^import (\{[^}]*\}|\* as \w+) from "\./([\w.]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 MOST_HEADS = 64  # of a model, for each to be switched off once: more would take long
 MOST_NUMBERS = 1_500_000  # of heads' queries, keys and values; a file with more opens slowly

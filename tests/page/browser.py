@@ -44,23 +44,23 @@ class Studio:
         return self.settled()
 
     def settled(self) -> "Studio":
-        self.page.wait_for_function("!document.querySelector('[aria-busy=true]')")
+        self.page.wait_for_selector("[aria-busy=true]", state="detached")
         return self
 
     def click(self, selector: str) -> "Studio":
         """And wait for the page to be drawn anew."""
-        drawn = self.page.evaluate("document.documentElement.dataset.drawn")
+        drawn = self.page.get_attribute("html", "data-drawn")
         self.page.click(selector)
-        self.page.wait_for_function("before => document.documentElement.dataset.drawn !== before", arg=drawn)
+        self.page.wait_for_selector(f'html:not([data-drawn="{drawn}"])')
         return self.settled()
 
     def change(self, key: str, value: str) -> "Studio":
         """A slider, a field or a choice, by its key."""
-        drawn = self.page.evaluate("document.documentElement.dataset.drawn")
+        drawn = self.page.get_attribute("html", "data-drawn")
         script = '([key, value]) => { const node = document.querySelector(`[data-key="${key}"]`); node.value = value; '
         script += 'node.dispatchEvent(new Event("input")); node.dispatchEvent(new Event("change")); }'
         self.page.evaluate(script, [key, value])
-        self.page.wait_for_function("before => document.documentElement.dataset.drawn !== before", arg=drawn)
+        self.page.wait_for_selector(f'html:not([data-drawn="{drawn}"])')
         return self.settled()
 
     def all(self, selector: str, attribute: str) -> list[str]:

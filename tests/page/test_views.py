@@ -98,7 +98,7 @@ def check_translate(studio: Studio, truth: Truth) -> None:
     before = truth.translator.tokenizer.tgt.decode(truth.tgt_ids[:1])
     studio.click('[data-key="piece-1"]')
     [other] = [one for one in studio.all(".bars button.bar", "data-key") if one == "other-1"]
-    chosen = studio.text(f'[data-key="{other}"] .name')
+    chosen = studio.text(f'[data-key="{other}"] .name').lstrip("␣")
     studio.click(f'[data-key="{other}"]')
     prefix = studio.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('prefix')")
     assert prefix.startswith(before) and prefix.endswith(chosen)
@@ -307,6 +307,15 @@ def test_what_goes_wrong_is_said(studio: Studio) -> None:
     studio.page.fill("textarea", "Reis " * 200)
     studio.page.wait_for_selector("text=give a shorter one")
     assert [one for one in studio.problems if "422" in one]  # the browser's own note on an answer that is no 200
+    studio.problems.clear()
+
+
+def test_a_server_that_is_gone_is_said(studio: Studio) -> None:
+    studio.open("translate", text=TEXT, run="one", lang="en")
+    studio.page.route("**/inspect", lambda route: route.abort())
+    studio.page.fill("textarea", "Guten Morgen!")
+    studio.page.wait_for_selector("text=Is regard serve still running?")
+    assert all("ERR_FAILED" in one for one in studio.problems)
     studio.problems.clear()
 
 

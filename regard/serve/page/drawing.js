@@ -42,7 +42,9 @@ const mixed = (from, to, share) => from.map((part, n) => Math.round(part + (to[n
 /** From the card's colour to the accent, small values lifted so that they can be told from nothing; a diverging scale goes to
  * the opposite colour below 0. */
 export function scale({ low = 0, high = 1, diverging = false } = {}) {
-  const ground = colour("--ground"), accent = colour("--accent"), opposite = colour("--opposite");
+  const ground = colour("--ground");
+  const accent = colour("--accent");
+  const opposite = colour("--opposite");
   return value => {
     if (diverging) return mixed(ground, value < 0 ? opposite : accent, Math.min(1, Math.abs(value) / high));
     return mixed(ground, accent, Math.min(1, Math.max(0, (value - low) / (high - low || 1))) ** 0.6);
@@ -51,14 +53,20 @@ export function scale({ low = 0, high = 1, diverging = false } = {}) {
 
 /** A pixel a cell; the style sheet makes them larger. */
 export function heat(values, options = {}) {
-  const height = values.length, width = values[0].length, paint = scale(options);
+  const height = values.length;
+  const width = values[0].length;
+  const paint = scale(options);
   const canvas = html("canvas", { width, height });
-  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(width, height);
   let at = 0;
   for (const row of values) {
     for (const value of row) {
       const [red, green, blue] = paint(value);
-      image.data[at++] = red; image.data[at++] = green; image.data[at++] = blue; image.data[at++] = 255;
+      image.data[at++] = red;
+      image.data[at++] = green;
+      image.data[at++] = blue;
+      image.data[at++] = 255;
     }
   }
   context.putImageData(image, 0, 0);
@@ -71,50 +79,92 @@ const short = (text, most = 14) => ([...text].length > most ? [...text].slice(0,
 /** A heat map with names, to be read with the pointer or the arrow keys. `tell(row, column)` is the sentence about a cell;
  * `pick(row, column)` is called when one is chosen. */
 export function matrix({ values, rows, columns, label, tell, pick, cell, fits = false, ...colours }) {
-  const height = values.length, width = values[0].length;
+  const height = values.length;
+  const width = values[0].length;
   const side = cell ?? Math.max(6, Math.min(26, 620 / Math.max(width, height)));
-  const names = side >= 10, left = names ? 10 + Math.max(...rows.map(name => textWidth(short(name, 22)))) : 2;
+  const names = side >= 10;
+  const left = names ? 10 + Math.max(...rows.map(name => textWidth(short(name, 22)))) : 2;
   const above = names ? 10 + Math.max(...columns.map(name => textWidth(short(name)))) * 0.78 : 2;
-  const right = names ? Math.max(8, ...columns.map((name, n) => textWidth(short(name)) * 0.62 + 6 - side * (width - n - 0.5))) : 2;
+  const right = names
+    ? Math.max(8, ...columns.map((name, n) => textWidth(short(name)) * 0.62 + 6 - side * (width - n - 0.5)))
+    : 2;
   const box = [left + side * width + right, above + side * height + 4];
-  const picture = svg("svg", { viewBox: `0 0 ${box[0]} ${box[1]}`, width: box[0], height: box[1], class: fits ? "matrix fits" : "matrix", role: "img", tabindex: 0, "aria-label": label });
-  picture.append(svg("image", { href: heat(values, colours).toDataURL(), x: left, y: above, width: side * width, height: side * height, preserveAspectRatio: "none" }));
+  const picture = svg("svg", {
+    viewBox: `0 0 ${box[0]} ${box[1]}`,
+    width: box[0],
+    height: box[1],
+    class: fits ? "matrix fits" : "matrix",
+    role: "img",
+    tabindex: 0,
+    "aria-label": label,
+  });
+  picture.append(
+    svg("image", {
+      href: heat(values, colours).toDataURL(),
+      x: left,
+      y: above,
+      width: side * width,
+      height: side * height,
+      preserveAspectRatio: "none",
+    }),
+  );
   picture.append(svg("rect", { class: "frame", x: left, y: above, width: side * width, height: side * height }));
   if (names) {
-    rows.forEach((name, n) => picture.append(svg("text", { x: left - 6, y: above + side * (n + 0.5) + 4, "text-anchor": "end" }, short(name, 22))));
-    columns.forEach((name, n) => picture.append(svg("text", { transform: `translate(${left + side * (n + 0.5) + 3} ${above - 6}) rotate(-52)` }, short(name))));
+    rows.forEach((name, n) =>
+      picture.append(svg("text", { x: left - 6, y: above + side * (n + 0.5) + 4, "text-anchor": "end" }, short(name, 22))),
+    );
+    columns.forEach((name, n) =>
+      picture.append(
+        svg("text", { transform: `translate(${left + side * (n + 0.5) + 3} ${above - 6}) rotate(-52)` }, short(name)),
+      ),
+    );
   }
-  const around = (row, column, kind) => svg("rect", { class: kind, x: left + side * column, y: above + side * row, width: side, height: side });
+  const around = (row, column, kind) =>
+    svg("rect", { class: kind, x: left + side * column, y: above + side * row, width: side, height: side });
   const note = html("figcaption", { class: "reading", "aria-live": "polite" }, " ");
-  let cursor, at = [0, 0];
+  let cursor;
+  let at = [0, 0];
   const show = (row, column) => {
     at = [Math.max(0, Math.min(height - 1, row)), Math.max(0, Math.min(width - 1, column))];
     cursor?.remove();
-    picture.append(cursor = around(...at, "cursor"));
+    picture.append((cursor = around(...at, "cursor")));
     note.textContent = tell(...at, values[at[0]][at[1]]);
   };
   const cellAt = event => {
-    const area = picture.getBoundingClientRect(), zoom = box[0] / area.width;
-    return [Math.floor(((event.clientY - area.top) * zoom - above) / side), Math.floor(((event.clientX - area.left) * zoom - left) / side)];
+    const area = picture.getBoundingClientRect();
+    const zoom = box[0] / area.width;
+    return [
+      Math.floor(((event.clientY - area.top) * zoom - above) / side),
+      Math.floor(((event.clientX - area.left) * zoom - left) / side),
+    ];
   };
   picture.addEventListener("pointermove", event => {
     const [row, column] = cellAt(event);
     if (row >= 0 && row < height && column >= 0 && column < width) show(row, column);
   });
-  if (pick) picture.addEventListener("click", event => { const [row, column] = cellAt(event); if (row >= 0 && row < height) pick(row, column); });
+  if (pick)
+    picture.addEventListener("click", event => {
+      const [row, column] = cellAt(event);
+      if (row >= 0 && row < height) pick(row, column);
+    });
   const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   picture.addEventListener("keydown", event => {
-    if (moves[event.key]) { event.preventDefault(); show(at[0] + moves[event.key][0], at[1] + moves[event.key][1]); }
+    if (moves[event.key]) {
+      event.preventDefault();
+      show(at[0] + moves[event.key][0], at[1] + moves[event.key][1]);
+    }
     if (pick && event.key === "Enter") pick(...at);
   });
   return html("figure", { class: "matrix" }, html("div", { class: "scroll" }, picture), note);
 }
 
 export function ticks(low, high, count = 5) {
-  const raw = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(raw));
+  const raw = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map(n => n * power).find(n => n >= raw);
   const found = [];
-  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) found.push(+tick.toPrecision(12));
+  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step)
+    found.push(+tick.toPrecision(12));
   return found;
 }
 
@@ -122,34 +172,76 @@ const STROKES = ["var(--accent)", "var(--opposite)", "var(--third)", "var(--soft
 
 /** Curves over one axis: `{ name, points: [[x, y], …] }`. The legend tells the values under the pointer. */
 export function lines({ curves, label, axis = "", bottom, top, dots = false, at }) {
-  const width = 520, height = 220, left = 50, right = 12, above = 10, below = 36;
+  const width = 520;
+  const height = 220;
+  const left = 50;
+  const right = 12;
+  const above = 10;
+  const below = 36;
   const drawn = curves.filter(curve => curve.points.length);
-  const xs = drawn.flatMap(curve => curve.points.map(point => point[0])), ys = drawn.flatMap(curve => curve.points.map(point => point[1]));
-  const first = Math.min(...xs), last = Math.max(...xs), low = bottom ?? Math.min(...ys), high = top ?? Math.max(...ys);
-  const x = value => left + (width - left - right) * (value - first) / (last - first || 1);
-  const y = value => height - below - (height - above - below) * (Math.min(high, Math.max(low, value)) - low) / (high - low || 1);
+  const xs = drawn.flatMap(curve => curve.points.map(point => point[0]));
+  const ys = drawn.flatMap(curve => curve.points.map(point => point[1]));
+  const first = Math.min(...xs);
+  const last = Math.max(...xs);
+  const low = bottom ?? Math.min(...ys);
+  const high = top ?? Math.max(...ys);
+  const x = value => left + ((width - left - right) * (value - first)) / (last - first || 1);
+  const y = value =>
+    height - below - ((height - above - below) * (Math.min(high, Math.max(low, value)) - low)) / (high - low || 1);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "lines", role: "img", "aria-label": label });
   for (const tick of ticks(low, high, 4)) {
     picture.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(tick), y2: y(tick) }));
     picture.append(svg("text", { x: left - 7, y: y(tick) + 4, "text-anchor": "end" }, number(tick)));
   }
-  for (const tick of ticks(first, last, 5)) picture.append(svg("text", { x: x(tick), y: height - 19, "text-anchor": x(tick) > width - 30 ? "end" : "middle" }, number(tick)));
+  for (const tick of ticks(first, last, 5))
+    picture.append(
+      svg("text", { x: x(tick), y: height - 19, "text-anchor": x(tick) > width - 30 ? "end" : "middle" }, number(tick)),
+    );
   picture.append(svg("text", { x: width - right, y: height - 4, "text-anchor": "end" }, axis));
   drawn.forEach((curve, n) => {
     const path = curve.points.map(point => `${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`);
-    picture.append(svg("path", { d: "M" + path.join("L"), fill: "none", stroke: STROKES[n % 4], "stroke-width": 2, "stroke-linejoin": "round" }));
-    if (dots || curve.points.length < 8) curve.points.forEach(point => picture.append(svg("circle", { cx: x(point[0]), cy: y(point[1]), r: 3, fill: STROKES[n % 4] })));
+    picture.append(
+      svg("path", {
+        d: "M" + path.join("L"),
+        fill: "none",
+        stroke: STROKES[n % 4],
+        "stroke-width": 2,
+        "stroke-linejoin": "round",
+      }),
+    );
+    if (dots || curve.points.length < 8)
+      curve.points.forEach(point =>
+        picture.append(svg("circle", { cx: x(point[0]), cy: y(point[1]), r: 3, fill: STROKES[n % 4] })),
+      );
   });
-  if (at !== undefined) picture.append(svg("line", { class: "cursor", x1: x(at), x2: x(at), y1: above, y2: height - below }));
+  if (at !== undefined)
+    picture.append(svg("line", { class: "cursor", x1: x(at), x2: x(at), y1: above, y2: height - below }));
   const legend = html("figcaption", { class: "legend" });
-  const tell = where => legend.replaceChildren(...drawn.map((curve, n) => {
-    const near = where === undefined ? curve.points.at(-1) : curve.points.reduce((best, point) => (Math.abs(point[0] - where) < Math.abs(best[0] - where) ? point : best));
-    const key = svg("svg", { width: 16, height: 8, class: "key" }, svg("line", { x1: 0, x2: 16, y1: 4, y2: 4, stroke: STROKES[n % 4], "stroke-width": 3 }));
-    return html("span", {}, key, `${curve.name} `, html("b", {}, number(near[1], 4)), n === 0 ? html("span", { class: "soft" }, ` (${axis} ${number(near[0])})`) : "");
-  }));
+  const tell = where =>
+    legend.replaceChildren(
+      ...drawn.map((curve, n) => {
+        const near =
+          where === undefined
+            ? curve.points.at(-1)
+            : curve.points.reduce((best, point) => (Math.abs(point[0] - where) < Math.abs(best[0] - where) ? point : best));
+        const key = svg(
+          "svg",
+          { width: 16, height: 8, class: "key" },
+          svg("line", { x1: 0, x2: 16, y1: 4, y2: 4, stroke: STROKES[n % 4], "stroke-width": 3 }),
+        );
+        return html(
+          "span",
+          {},
+          key,
+          `${curve.name} `,
+          html("b", {}, number(near[1], 4)),
+          n === 0 ? html("span", { class: "soft" }, ` (${axis} ${number(near[0])})`) : "",
+        );
+      }),
+    );
   picture.addEventListener("pointermove", event => {
     const area = picture.getBoundingClientRect();
-    tell(first + (last - first) * ((event.clientX - area.left) / area.width * width - left) / (width - left - right));
+    tell(first + ((last - first) * (((event.clientX - area.left) / area.width) * width - left)) / (width - left - right));
   });
   picture.addEventListener("pointerleave", () => tell(at));
   tell(at);
@@ -160,27 +252,38 @@ export function lines({ curves, label, axis = "", bottom, top, dots = false, at 
 export function bars(rows, { most, label } = {}) {
   const reach = most ?? Math.max(1e-9, ...rows.map(row => Math.abs(row.value)));
   const signed = rows.some(row => row.value < 0);
-  return html("div", { class: `bars${signed ? " signed" : ""}`, role: "list", "aria-label": label }, rows.map(row => {
-    const share = Math.min(1, Math.abs(row.value) / reach) * (signed ? 50 : 100);
-    const bar = html("i", { class: row.value < 0 ? "below" : "" });
-    bar.style.width = `${share}%`;
-    if (signed) bar.style.marginLeft = row.value < 0 ? `${50 - share}%` : "50%";
-    const parts = [html("span", { class: "name", title: row.name }, row.name), html("span", { class: "track" }, bar), html("span", { class: "value" }, row.text ?? number(row.value))];
-    const kind = `bar${row.chosen ? " chosen" : ""}${row.faded ? " faded" : ""}`;
-    const line = row.pick ? html("button", { class: kind, "data-key": row.key, onclick: row.pick, title: row.title }, parts) : html("div", { class: kind }, parts);
-    return html("div", { role: "listitem" }, line);
-  }));
+  return html(
+    "div",
+    { class: `bars${signed ? " signed" : ""}`, role: "list", "aria-label": label },
+    rows.map(row => {
+      const share = Math.min(1, Math.abs(row.value) / reach) * (signed ? 50 : 100);
+      const bar = html("i", { class: row.value < 0 ? "below" : "" });
+      bar.style.width = `${share}%`;
+      if (signed) bar.style.marginLeft = row.value < 0 ? `${50 - share}%` : "50%";
+      const parts = [
+        html("span", { class: "name", title: row.name }, row.name),
+        html("span", { class: "track" }, bar),
+        html("span", { class: "value" }, row.text ?? number(row.value)),
+      ];
+      const kind = `bar${row.chosen ? " chosen" : ""}${row.faded ? " faded" : ""}`;
+      const line = row.pick
+        ? html("button", { class: kind, "data-key": row.key, onclick: row.pick, title: row.title }, parts)
+        : html("div", { class: kind }, parts);
+      return html("div", { role: "listitem" }, line);
+    }),
+  );
 }
 
 /** The steps from nothing to everything of a scale, with its ends. */
 export function legend(low, high, options = {}) {
-  const values = Array.from({ length: 60 }, (_, n) => (options.diverging ? -1 + 2 * n / 59 : n / 59));
+  const values = Array.from({ length: 60 }, (_, n) => (options.diverging ? -1 + (2 * n) / 59 : n / 59));
   const strip = heat([values], { ...options, low: 0, high: 1 });
   return html("span", { class: "scale" }, low, strip, high);
 }
 
 export function softmax(scores) {
-  const most = Math.max(...scores), grown = scores.map(score => Math.exp(score - most));
+  const most = Math.max(...scores);
+  const grown = scores.map(score => Math.exp(score - most));
   const sum = grown.reduce((total, one) => total + one, 0);
   return grown.map(one => one / sum);
 }

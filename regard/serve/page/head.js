@@ -9,67 +9,217 @@ import { t } from "./words.js";
 const dot = (one, other) => one.reduce((sum, value, n) => sum + value * other[n], 0);
 
 /** The gradient of softmax, diag(y) − yyᵀ: its Frobenius norm. Where it is 0, nothing is learnt. */
-const slope = weights => Math.sqrt(weights.reduce((sum, a, i) => sum + weights.reduce((inner, b, j) => inner + ((i === j ? a : 0) - a * b) ** 2, 0), 0));
+const slope = weights =>
+  Math.sqrt(
+    weights.reduce((sum, a, i) => sum + weights.reduce((inner, b, j) => inner + ((i === j ? a : 0) - a * b) ** 2, 0), 0),
+  );
 
 function strip(values, high, label) {
   return html("div", { class: "strip", role: "img", "aria-label": label }, heat(values, { diverging: true, high }));
 }
 
 function pickers(model, chosen, rows) {
-  const range = (name, count, value) => html("label", {}, t(`head.${name}`), html("select", { "data-key": name, onchange: event => set({ [name]: event.target.value, query: 0 }) },
-    Array.from({ length: count }, (_, n) => html("option", { value: n, selected: n === value }, n + 1))));
-  const layers = model[chosen.site === "encoder" ? "encoder_layers" : "decoder_layers"], query = Math.min(Number(state.query), rows.length - 1);
-  return html("section", { class: "card wide" }, html("div", { class: "row" }, siteChoice(), range("layer", layers, chosen.layer), range("head", model.num_heads, chosen.head)),
+  const range = (name, count, value) =>
+    html(
+      "label",
+      {},
+      t(`head.${name}`),
+      html(
+        "select",
+        { "data-key": name, onchange: event => set({ [name]: event.target.value, query: 0 }) },
+        Array.from({ length: count }, (_, n) => html("option", { value: n, selected: n === value }, n + 1)),
+      ),
+    );
+  const layers = model[chosen.site === "encoder" ? "encoder_layers" : "decoder_layers"];
+  const query = Math.min(Number(state.query), rows.length - 1);
+  return html(
+    "section",
+    { class: "card wide" },
+    html(
+      "div",
+      { class: "row" },
+      siteChoice(),
+      range("layer", layers, chosen.layer),
+      range("head", model.num_heads, chosen.head),
+    ),
     html("p", { class: "soft" }, t("head.query")),
-    html("div", { class: "choices" }, rows.map((name, n) => html("button", { "aria-pressed": String(n === query), "data-key": `query-${n}`, onclick: () => set({ query: n }) }, name))));
+    html(
+      "div",
+      { class: "choices" },
+      rows.map((name, n) =>
+        html(
+          "button",
+          { "aria-pressed": String(n === query), "data-key": `query-${n}`, onclick: () => set({ query: n }) },
+          name,
+        ),
+      ),
+    ),
+  );
 }
 
 /** Steps 1 and 2 have the numbers of the model; from the scale on, everything follows the slider. */
 function steps(found, rows, columns, numbers) {
-  const query = Math.min(Number(state.query), rows.length - 1), q = found.queries[query], open = found.mask[query];
-  const products = found.keys.map(key => dot(q, key)), high = Math.max(...found.queries.flat().map(Math.abs), ...found.keys.flat().map(Math.abs));
-  const highest = Math.max(...found.values.flat().map(Math.abs)), usual = 1 / Math.sqrt(found.d_k);
+  const query = Math.min(Number(state.query), rows.length - 1);
+  const q = found.queries[query];
+  const open = found.mask[query];
+  const products = found.keys.map(key => dot(q, key));
+  const high = Math.max(...found.queries.flat().map(Math.abs), ...found.keys.flat().map(Math.abs));
+  const highest = Math.max(...found.values.flat().map(Math.abs));
+  const usual = 1 / Math.sqrt(found.d_k);
   const place = html("div", { class: "columns three" });
   const told = html("output");
   const follow = scale => {
-    const scores = products.map(product => product * scale), weights = columns.map(() => 0), seen = columns.map((_, n) => n).filter(n => open[n]);
-    softmax(seen.map(n => scores[n])).forEach((weight, n) => { weights[seen[n]] = weight; });
-    const output = found.values[0].map((_, k) => dot(weights, found.values.map(value => value[k])));
+    const scores = products.map(product => product * scale);
+    const weights = columns.map(() => 0);
+    const seen = columns.map((_, n) => n).filter(n => open[n]);
+    softmax(seen.map(n => scores[n])).forEach((weight, n) => {
+      weights[seen[n]] = weight;
+    });
+    const output = found.values[0].map((_, k) =>
+      dot(
+        weights,
+        found.values.map(value => value[k]),
+      ),
+    );
     Object.assign(numbers, { query: rows[query], keys: columns, products, scale, scores, weights, output });
     told.textContent = `${number(scale, 4)} = 1/${number(1 / scale, 2)}${Math.abs(scale - usual) < 1e-6 ? ` = 1/√${found.d_k}` : ""}`;
     place.replaceChildren(
-      html("section", { class: "card" }, html("h3", {}, t("head.scores")), html("p", { class: "formula" }, `q·k / ${number(1 / scale, 2)}`), bars(columns.map((name, n) => ({ name, value: open[n] ? scores[n] : 0, text: open[n] ? number(scores[n], 2) : t("head.masked"), faded: !open[n] })))),
-      html("section", { class: "card" }, html("h3", {}, t("head.softmax")), html("p", { class: "formula" }, t("head.saturation", { entropy: number(entropy(weights), 3), slope: number(slope(weights), 3) })), bars(columns.map((name, n) => ({ name, value: weights[n], text: percent(weights[n]), faded: !open[n] })), { most: 1 })),
-      html("section", { class: "card" }, html("h3", {}, t("head.sum")), html("p", { class: "formula" }, `Σ ${t("head.weight")} · v  →  1 × ${found.d_k}`), html("div", { class: "sum" }, columns.map((name, n) => {
-        const row = html("div", { class: "strip-row" }, html("span", {}, name), strip([found.values[n]], highest, `v ${name}`));
-        row.style.opacity = String(0.15 + 0.85 * weights[n] ** 0.5);
-        return row;
-      }), html("div", { class: "strip-row result" }, html("span", {}, "Σ"), strip([output], highest, "Σ")))));
+      html(
+        "section",
+        { class: "card" },
+        html("h3", {}, t("head.scores")),
+        html("p", { class: "formula" }, `q·k / ${number(1 / scale, 2)}`),
+        bars(
+          columns.map((name, n) => ({
+            name,
+            value: open[n] ? scores[n] : 0,
+            text: open[n] ? number(scores[n], 2) : t("head.masked"),
+            faded: !open[n],
+          })),
+        ),
+      ),
+      html(
+        "section",
+        { class: "card" },
+        html("h3", {}, t("head.softmax")),
+        html(
+          "p",
+          { class: "formula" },
+          t("head.saturation", { entropy: number(entropy(weights), 3), slope: number(slope(weights), 3) }),
+        ),
+        bars(
+          columns.map((name, n) => ({ name, value: weights[n], text: percent(weights[n]), faded: !open[n] })),
+          { most: 1 },
+        ),
+      ),
+      html(
+        "section",
+        { class: "card" },
+        html("h3", {}, t("head.sum")),
+        html("p", { class: "formula" }, `Σ ${t("head.weight")} · v  →  1 × ${found.d_k}`),
+        html(
+          "div",
+          { class: "sum" },
+          columns.map((name, n) => {
+            const row = html(
+              "div",
+              { class: "strip-row" },
+              html("span", {}, name),
+              strip([found.values[n]], highest, `v ${name}`),
+            );
+            row.style.opacity = String(0.15 + 0.85 * weights[n] ** 0.5);
+            return row;
+          }),
+          html("div", { class: "strip-row result" }, html("span", {}, "Σ"), strip([output], highest, "Σ")),
+        ),
+      ),
+    );
   };
   const at = state.scale === "" ? found.scale : Number(state.scale);
-  const slider = html("input", { type: "range", min: -2.5, max: 0.5, step: 0.01, value: Math.log10(at), "data-key": "scale", "aria-label": t("head.scale"), oninput: event => follow(10 ** Number(event.target.value)), onchange: event => set({ scale: (10 ** Number(event.target.value)).toFixed(5) }) });
+  const slider = html("input", {
+    type: "range",
+    min: -2.5,
+    max: 0.5,
+    step: 0.01,
+    value: Math.log10(at),
+    "data-key": "scale",
+    "aria-label": t("head.scale"),
+    oninput: event => follow(10 ** Number(event.target.value)),
+    onchange: event => set({ scale: (10 ** Number(event.target.value)).toFixed(5) }),
+  });
   follow(at);
   return [
-    html("section", { class: "card wide" }, html("h3", {}, t("head.vectors")), html("p", { class: "soft" }, t("head.vectors.why", { size: found.d_k })),
-      html("div", { class: "strip-row result" }, html("span", {}, `q ${rows[query]}`), strip([q], high, `q ${rows[query]}`), html("b", {}, "q·k")),
-      columns.map((name, n) => html("div", { class: `strip-row${open[n] ? "" : " faded"}` }, html("span", {}, `k ${name}`), strip([found.keys[n]], high, `k ${name}`), html("b", { "data-product": products[n] }, number(products[n], 2)))),
-      legend(`−${number(high, 1)}`, number(high, 1), { diverging: true })),
-    html("section", { class: "card wide" }, html("h3", {}, t("head.scale")), html("p", { class: "soft" }, t("head.scale.why", { size: found.d_k, root: number(Math.sqrt(found.d_k), 2) })),
-      html("label", { class: "slider" }, slider, told), html("button", { class: "link", "data-key": "usual", onclick: () => set({ scale: "" }) }, t("head.usual", { size: found.d_k }))),
+    html(
+      "section",
+      { class: "card wide" },
+      html("h3", {}, t("head.vectors")),
+      html("p", { class: "soft" }, t("head.vectors.why", { size: found.d_k })),
+      html(
+        "div",
+        { class: "strip-row result" },
+        html("span", {}, `q ${rows[query]}`),
+        strip([q], high, `q ${rows[query]}`),
+        html("b", {}, "q·k"),
+      ),
+      columns.map((name, n) =>
+        html(
+          "div",
+          { class: `strip-row${open[n] ? "" : " faded"}` },
+          html("span", {}, `k ${name}`),
+          strip([found.keys[n]], high, `k ${name}`),
+          html("b", { "data-product": products[n] }, number(products[n], 2)),
+        ),
+      ),
+      legend(`−${number(high, 1)}`, number(high, 1), { diverging: true }),
+    ),
+    html(
+      "section",
+      { class: "card wide" },
+      html("h3", {}, t("head.scale")),
+      html("p", { class: "soft" }, t("head.scale.why", { size: found.d_k, root: number(Math.sqrt(found.d_k), 2) })),
+      html("label", { class: "slider" }, slider, told),
+      html(
+        "button",
+        { class: "link", "data-key": "usual", onclick: () => set({ scale: "" }) },
+        t("head.usual", { size: found.d_k }),
+      ),
+    ),
     place,
   ];
 }
 
 function whole({ look, ask, later }) {
   if (state.scale === "") return html("p", { class: "soft" }, t("head.whole.none"));
-  return later(ask({ target: look.target.text, prefix: undefined, score_scale: Number(state.scale) }), answer => html("dl", { class: "versus" },
-    html("dt", {}, t("head.as-trained")), html("dd", { dir: "auto" }, look.target.text, html("small", {}, `log P = ${number(look.log_prob, 3)}`)),
-    html("dt", {}, t("head.with-scale", { scale: number(Number(state.scale), 4) })), html("dd", { dir: "auto", "data-log-prob": answer.log_prob }, answer.search.hypotheses[0].text || "–", html("small", {}, t("positions.own", { log: number(answer.log_prob, 3) })))));
+  return later(ask({ target: look.target.text, prefix: undefined, score_scale: Number(state.scale) }), answer =>
+    html(
+      "dl",
+      { class: "versus" },
+      html("dt", {}, t("head.as-trained")),
+      html("dd", { dir: "auto" }, look.target.text, html("small", {}, `log P = ${number(look.log_prob, 3)}`)),
+      html("dt", {}, t("head.with-scale", { scale: number(Number(state.scale), 4) })),
+      html(
+        "dd",
+        { dir: "auto", "data-log-prob": answer.log_prob },
+        answer.search.hypotheses[0].text || "–",
+        html("small", {}, t("positions.own", { log: number(answer.log_prob, 3) })),
+      ),
+    ),
+  );
 }
 
 export function draw(body, context) {
-  const chosen = chosenHead(context.model.model), [rows, columns] = namesOf(chosen.site, context), numbers = { ...chosen };
-  body.append(pickers(context.model.model, chosen, rows), context.later(context.askHead(chosen), found => steps(found, rows, columns, numbers)),
-    html("section", { class: "card wide" }, html("h3", {}, t("head.whole")), source.isFile && state.scale !== "" ? html("p", { class: "soft" }, t("needs-model")) : whole(context)));
+  const chosen = chosenHead(context.model.model);
+  const [rows, columns] = namesOf(chosen.site, context);
+  const numbers = { ...chosen };
+  body.append(
+    pickers(context.model.model, chosen, rows),
+    context.later(context.askHead(chosen), found => steps(found, rows, columns, numbers)),
+    html(
+      "section",
+      { class: "card wide" },
+      html("h3", {}, t("head.whole")),
+      source.isFile && state.scale !== "" ? html("p", { class: "soft" }, t("needs-model")) : whole(context),
+    ),
+  );
   return numbers;
 }

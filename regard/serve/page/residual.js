@@ -6,42 +6,188 @@ import { t } from "./words.js";
 
 function stages(stack, layers) {
   const parts = stack === "encoder" ? ["self", "ffn"] : ["self", "cross", "ffn"];
-  return [t("residual.embedding"), ...Array.from({ length: layers }, (_, n) => parts.map(part => `${n + 1} ${t(`part.${part}`)}`)).flat()];
+  return [
+    t("residual.embedding"),
+    ...Array.from({ length: layers }, (_, n) => parts.map(part => `${n + 1} ${t(`part.${part}`)}`)).flat(),
+  ];
 }
 
 function norms(look, stack, model, names) {
-  const values = look.residuals[stack], rows = stages(stack, model[`${stack}_layers`]), low = Math.min(...values.flat()), high = Math.max(...values.flat());
-  return html("section", { class: "card wide" }, html("h3", {}, t("residual.norms")), html("p", { class: "soft" }, t(`residual.norms.${model.norm}`)),
-    html("div", { class: "columns" },
-      html("div", {}, matrix({ values, rows, columns: names, label: t("residual.norms"), low, high, cell: Math.max(12, Math.min(26, 420 / names.length)), tell: (row, column, value) => `${rows[row]}, ${names[column]}: ‖x‖ = ${number(value, 3)}` }), legend(number(low, 2), number(high, 2))),
-      lines({ curves: [{ name: t("residual.mean"), points: values.map((row, n) => [n, mean(row)]) }, { name: t("residual.largest"), points: values.map((row, n) => [n, Math.max(...row)]) }], label: t("residual.norms"), axis: t("residual.sublayer"), bottom: 0, dots: true })));
+  const values = look.residuals[stack];
+  const rows = stages(stack, model[`${stack}_layers`]);
+  const low = Math.min(...values.flat());
+  const high = Math.max(...values.flat());
+  return html(
+    "section",
+    { class: "card wide" },
+    html("h3", {}, t("residual.norms")),
+    html("p", { class: "soft" }, t(`residual.norms.${model.norm}`)),
+    html(
+      "div",
+      { class: "columns" },
+      html(
+        "div",
+        {},
+        matrix({
+          values,
+          rows,
+          columns: names,
+          label: t("residual.norms"),
+          low,
+          high,
+          cell: Math.max(12, Math.min(26, 420 / names.length)),
+          tell: (row, column, value) => `${rows[row]}, ${names[column]}: ‖x‖ = ${number(value, 3)}`,
+        }),
+        legend(number(low, 2), number(high, 2)),
+      ),
+      lines({
+        curves: [
+          { name: t("residual.mean"), points: values.map((row, n) => [n, mean(row)]) },
+          { name: t("residual.largest"), points: values.map((row, n) => [n, Math.max(...row)]) },
+        ],
+        label: t("residual.norms"),
+        axis: t("residual.sublayer"),
+        bottom: 0,
+        dots: true,
+      }),
+    ),
+  );
 }
 
 function lens(look, outputs) {
-  const rows = look.lens.map((places, layer) => html("tr", {}, html("th", { scope: "row" }, layer ? t("layer", { n: layer }) : t("residual.embedding")), places.map((one, n) => {
-    const cell = html("td", { class: `tinted${one.piece === look.predictions[n].piece ? " same" : ""}`, title: t("residual.own", { piece: outputs[n], share: percent(one.own) }), "data-prob": one.prob, "data-own": one.own },
-      html("span", {}, one.piece === "</s>" ? "■" : bare(one.piece) || "␣"), html("small", {}, percent(one.prob)));
-    cell.style.setProperty("--share", `${Math.round(100 * one.prob)}%`);
-    return cell;
-  })));
-  const head = html("tr", {}, html("th", {}, t("residual.taken")), outputs.map(name => html("th", {}, name === "</s>" ? "■" : name)));
-  return html("section", { class: "card wide" }, html("h3", {}, t("residual.lens")), html("p", { class: "soft" }, t("residual.lens.why")), html("div", { class: "scroll", "data-scroll": "lens" }, html("table", { class: "side lens" }, html("thead", {}, head), html("tbody", {}, rows.reverse()))));
+  const rows = look.lens.map((places, layer) =>
+    html(
+      "tr",
+      {},
+      html("th", { scope: "row" }, layer ? t("layer", { n: layer }) : t("residual.embedding")),
+      places.map((one, n) => {
+        const cell = html(
+          "td",
+          {
+            class: `tinted${one.piece === look.predictions[n].piece ? " same" : ""}`,
+            title: t("residual.own", { piece: outputs[n], share: percent(one.own) }),
+            "data-prob": one.prob,
+            "data-own": one.own,
+          },
+          html("span", {}, one.piece === "</s>" ? "■" : bare(one.piece) || "␣"),
+          html("small", {}, percent(one.prob)),
+        );
+        cell.style.setProperty("--share", `${Math.round(100 * one.prob)}%`);
+        return cell;
+      }),
+    ),
+  );
+  const head = html(
+    "tr",
+    {},
+    html("th", {}, t("residual.taken")),
+    outputs.map(name => html("th", {}, name === "</s>" ? "■" : name)),
+  );
+  return html(
+    "section",
+    { class: "card wide" },
+    html("h3", {}, t("residual.lens")),
+    html("p", { class: "soft" }, t("residual.lens.why")),
+    html(
+      "div",
+      { class: "scroll", "data-scroll": "lens" },
+      html("table", { class: "side lens" }, html("thead", {}, head), html("tbody", {}, rows.reverse())),
+    ),
+  );
 }
 
 function activations(look, stack, model, names) {
-  const shares = look.activations[stack], most = shares.length - 1, layer = state.layer === "" ? most : Math.min(Number(state.layer), most), strongest = look.units[stack][layer];
-  const rows = shares.map((_, n) => t("layer", { n: n + 1 })), high = Math.max(...strongest.values.flat());
-  return html("section", { class: "card wide" }, html("h3", {}, t("residual.ffn")), html("p", { class: "formula" }, t(`residual.ffn.${model.activation}`)), html("p", { class: "soft" }, t("residual.ffn.why", { size: model.d_ff })),
-    html("div", { class: "columns" },
-      html("div", {}, html("h4", {}, t("residual.share")), matrix({ values: shares, rows, columns: names, label: t("residual.share"), cell: Math.max(12, Math.min(26, 420 / names.length)), high: Math.max(...shares.flat()), pick: row => set({ layer: row }), tell: (row, column, value) => t("residual.share.tell", { layer: rows[row], name: names[column], share: percent(value), count: Math.round(value * model.d_ff) }) }),
-        legend("0 %", percent(Math.max(...shares.flat())))),
-      html("div", {}, html("h4", {}, t("residual.units", { n: layer + 1 })), html("div", { class: "choices" }, shares.map((_, n) => html("button", { "aria-pressed": String(n === layer), "data-key": `ffn-${n}`, onclick: () => set({ layer: n }) }, n + 1))),
-        matrix({ values: strongest.values, rows: strongest.units.map(unit => `#${unit}`), columns: names, label: t("residual.units", { n: layer + 1 }), cell: Math.max(12, Math.min(18, 420 / names.length)), low: 0, high, tell: (row, column, value) => `#${strongest.units[row]}, ${names[column]}: ${number(value, 3)}` }))));
+  const shares = look.activations[stack];
+  const most = shares.length - 1;
+  const layer = state.layer === "" ? most : Math.min(Number(state.layer), most);
+  const strongest = look.units[stack][layer];
+  const rows = shares.map((_, n) => t("layer", { n: n + 1 }));
+  const high = Math.max(...strongest.values.flat());
+  return html(
+    "section",
+    { class: "card wide" },
+    html("h3", {}, t("residual.ffn")),
+    html("p", { class: "formula" }, t(`residual.ffn.${model.activation}`)),
+    html("p", { class: "soft" }, t("residual.ffn.why", { size: model.d_ff })),
+    html(
+      "div",
+      { class: "columns" },
+      html(
+        "div",
+        {},
+        html("h4", {}, t("residual.share")),
+        matrix({
+          values: shares,
+          rows,
+          columns: names,
+          label: t("residual.share"),
+          cell: Math.max(12, Math.min(26, 420 / names.length)),
+          high: Math.max(...shares.flat()),
+          pick: row => set({ layer: row }),
+          tell: (row, column, value) =>
+            t("residual.share.tell", {
+              layer: rows[row],
+              name: names[column],
+              share: percent(value),
+              count: Math.round(value * model.d_ff),
+            }),
+        }),
+        legend("0 %", percent(Math.max(...shares.flat()))),
+      ),
+      html(
+        "div",
+        {},
+        html("h4", {}, t("residual.units", { n: layer + 1 })),
+        html(
+          "div",
+          { class: "choices" },
+          shares.map((_, n) =>
+            html(
+              "button",
+              { "aria-pressed": String(n === layer), "data-key": `ffn-${n}`, onclick: () => set({ layer: n }) },
+              n + 1,
+            ),
+          ),
+        ),
+        matrix({
+          values: strongest.values,
+          rows: strongest.units.map(unit => `#${unit}`),
+          columns: names,
+          label: t("residual.units", { n: layer + 1 }),
+          cell: Math.max(12, Math.min(18, 420 / names.length)),
+          low: 0,
+          high,
+          tell: (row, column, value) => `#${strongest.units[row]}, ${names[column]}: ${number(value, 3)}`,
+        }),
+      ),
+    ),
+  );
 }
 
 export function draw(body, { look, model, sources, inputs, outputs }) {
-  const stack = state.stack === "encoder" ? "encoder" : "decoder", names = stack === "encoder" ? sources : inputs;
-  body.append(html("div", { class: "choices" }, ["encoder", "decoder"].map(one => html("button", { "aria-pressed": String(one === stack), "data-key": `stack-${one}`, onclick: () => set({ stack: one }) }, t(`stack.${one}`)))),
-    norms(look, stack, model.model, names), lens(look, outputs), activations(look, stack, model.model, names));
-  return { stack, residual_norms: look.residuals[stack], lens: look.lens, activations: look.activations[stack], units: look.units[stack] };
+  const stack = state.stack === "encoder" ? "encoder" : "decoder";
+  const names = stack === "encoder" ? sources : inputs;
+  body.append(
+    html(
+      "div",
+      { class: "choices" },
+      ["encoder", "decoder"].map(one =>
+        html(
+          "button",
+          { "aria-pressed": String(one === stack), "data-key": `stack-${one}`, onclick: () => set({ stack: one }) },
+          t(`stack.${one}`),
+        ),
+      ),
+    ),
+    norms(look, stack, model.model, names),
+    lens(look, outputs),
+    activations(look, stack, model.model, names),
+  );
+  return {
+    stack,
+    residual_norms: look.residuals[stack],
+    lens: look.lens,
+    activations: look.activations[stack],
+    units: look.units[stack],
+  };
 }

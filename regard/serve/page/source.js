@@ -10,20 +10,31 @@ export const isFile = embedded !== null;
 /** A question that only a running model can answer. */
 export class NeedsModel extends Error {}
 
+/** What the server said instead of an answer; nothing, if it said nothing. */
+export class Refused extends Error {}
+
 /** The same question has the same key, however it was put. */
 function keyOf(question) {
-  const told = Object.entries(question).filter(([name, value]) =>
-    value !== undefined && value !== null && value !== DEFAULTS[name] && !(name === "heads_off" && value.length === 0));
+  const told = Object.entries(question).filter(
+    ([name, value]) =>
+      value !== undefined && value !== null && value !== DEFAULTS[name] && !(name === "heads_off" && value.length === 0),
+  );
   return JSON.stringify(told.sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
 async function answer(path, question) {
-  const told = question && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(question) };
-  const response = await fetch(path, told);
+  const told = question && {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(question),
+  };
+  const response = await fetch(path, told).catch(() => {
+    throw new Refused("");
+  });
   const body = await response.json().catch(() => ({}));
   if (response.ok) return body;
   const said = body.detail ?? body.error ?? body.message;
-  throw new Error(typeof said === "string" ? said : `${response.status} ${response.statusText}`);
+  throw new Refused(typeof said === "string" ? said : `${response.status} ${response.statusText}`);
 }
 
 /** Answers are kept: a view may ask again whenever it is drawn. */
@@ -39,7 +50,8 @@ function remembered(path, question) {
 }
 
 function found(answers, question) {
-  const key = keyOf(question), match = answers.find(one => keyOf(one.question) === key);
+  const key = keyOf(question);
+  const match = answers.find(one => keyOf(one.question) === key);
   if (!match) throw new NeedsModel();
   return match.answer;
 }

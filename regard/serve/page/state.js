@@ -1,9 +1,35 @@
 // What the page shows, kept in the address, so that a view can be shared, reloaded and gone back from.
 
 const DEFAULTS = {
-  view: "translate", run: "", text: "", target: "", prefix: "", beam: "4", alpha: "0.6", lang: "", theme: "",
-  place: "", word: "0", side: "source", site: "cross", layer: "", head: "0", fold: "one", off: "", tried: "", query: "0", scale: "",
-  pair: "3", block: "", positions: "on", later: "", reference: "", step: "0", node: "", other: "", stack: "decoder",
+  view: "translate",
+  run: "",
+  text: "",
+  target: "",
+  prefix: "",
+  beam: "4",
+  alpha: "0.6",
+  lang: "",
+  theme: "",
+  place: "",
+  word: "0",
+  side: "source",
+  site: "cross",
+  layer: "",
+  head: "0",
+  fold: "one",
+  off: "",
+  tried: "",
+  query: "0",
+  scale: "",
+  pair: "3",
+  block: "",
+  positions: "on",
+  later: "",
+  reference: "",
+  step: "0",
+  node: "",
+  other: "",
+  stack: "decoder",
 };
 
 export const state = { ...DEFAULTS };
@@ -34,4 +60,7 @@ export function onChange(listener) {
 }
 
 read();
-window.addEventListener("popstate", () => { read(); listeners.forEach(listener => listener()); });
+window.addEventListener("popstate", () => {
+  read();
+  listeners.forEach(listener => listener());
+});

@@ -20,61 +20,117 @@ import { draw as translate } from "./translate.js";
 
 const VIEWS = { translate, map, subwords, positions, masks, heads, head, decoding, beam, residual, training };
 const EXAMPLES = {
-  de: "Die meisten Japaner essen jeden Tag Reis.", en: "Most Japanese people eat rice every day.", zh: "大多数日本人每天都吃米饭。",
-  fr: "La plupart des Japonais mangent du riz tous les jours.", es: "La mayoría de los japoneses come arroz todos los días.",
+  de: "Die meisten Japaner essen jeden Tag Reis.",
+  en: "Most Japanese people eat rice every day.",
+  zh: "大多数日本人每天都吃米饭。",
+  fr: "La plupart des Japonais mangent du riz tous les jours.",
+  es: "La mayoría de los japoneses come arroz todos los días.",
 };
 const find = id => document.getElementById(id);
 const darkness = window.matchMedia("(prefers-color-scheme: dark)");
-let runs = [], turns = 0, model;
+let runs = [];
+let turns = 0;
+let model;
 
 const isDark = () => (state.theme ? state.theme === "dark" : darkness.matches);
 
 function drawTop() {
-  const choice = runs.length > 1 || source.isFile
-    ? html("select", { "aria-label": t("run"), "data-key": "run", onchange: event => set({ run: event.target.value }) },
-      runs.map(run => html("option", { value: run.name, selected: run.name === state.run }, `${run.name} · ${run.src_lang} → ${run.tgt_lang}`)))
-    : html("span", { class: "soft" }, state.run);
+  const choice =
+    runs.length > 1 || source.isFile
+      ? html(
+          "select",
+          { "aria-label": t("run"), "data-key": "run", onchange: event => set({ run: event.target.value }) },
+          runs.map(run =>
+            html(
+              "option",
+              { value: run.name, selected: run.name === state.run },
+              `${run.name} · ${run.src_lang} → ${run.tgt_lang}`,
+            ),
+          ),
+        )
+      : html("span", { class: "soft" }, state.run);
   const other = language() === "zh" ? "en" : "zh";
   find("top").replaceChildren(
     html("h1", {}, html("span", { class: "logo", "aria-hidden": "true" }), "regard"),
     choice,
     html("span", { class: "gap" }),
-    html("button", { class: "quiet", "data-key": "lang", lang: other, onclick: () => set({ lang: other }) }, other === "zh" ? "中文" : "English"),
-    html("button", { class: "quiet", "data-key": "theme", onclick: () => set({ theme: isDark() ? "light" : "dark" }) }, t(isDark() ? "light" : "dark")),
+    html(
+      "button",
+      { class: "quiet", "data-key": "lang", lang: other, onclick: () => set({ lang: other }) },
+      other === "zh" ? "中文" : "English",
+    ),
+    html(
+      "button",
+      { class: "quiet", "data-key": "theme", onclick: () => set({ theme: isDark() ? "light" : "dark" }) },
+      t(isDark() ? "light" : "dark"),
+    ),
   );
 }
 
 function drawNav() {
-  const names = Object.keys(VIEWS), at = names.indexOf(state.view);
+  const names = Object.keys(VIEWS);
+  const at = names.indexOf(state.view);
   const go = index => set({ view: names[(index + names.length) % names.length] });
   const keys = { ArrowDown: at + 1, ArrowRight: at + 1, ArrowUp: at - 1, ArrowLeft: at - 1, Home: 0, End: names.length - 1 };
-  const list = html("div", { role: "tablist", "aria-label": t("views"), onkeydown: event => {
-    if (keys[event.key] !== undefined) { event.preventDefault(); go(keys[event.key]); }
-  } }, names.map((name, n) => html("button", {
-    role: "tab", id: `tab-${name}`, "data-key": "tab", "aria-selected": String(n === at), "aria-controls": "view", tabindex: n === at ? 0 : -1,
-    onclick: () => set({ view: name }),
-  }, html("span", { class: "count" }, n), t(`${name}.title`))));
+  const list = html(
+    "div",
+    {
+      role: "tablist",
+      "aria-label": t("views"),
+      onkeydown: event => {
+        if (keys[event.key] !== undefined) {
+          event.preventDefault();
+          go(keys[event.key]);
+        }
+      },
+    },
+    names.map((name, n) =>
+      html(
+        "button",
+        {
+          role: "tab",
+          id: `tab-${name}`,
+          "data-key": "tab",
+          "aria-selected": String(n === at),
+          "aria-controls": "view",
+          tabindex: n === at ? 0 : -1,
+          onclick: () => set({ view: name }),
+        },
+        html("span", { class: "count" }, n),
+        t(`${name}.title`),
+      ),
+    ),
+  );
   list.querySelectorAll("[aria-selected=false]").forEach(tab => tab.removeAttribute("data-key"));
   find("views").replaceChildren(list);
   const chosen = list.children[at];
-  if (list.scrollWidth > list.clientWidth) list.scrollLeft = chosen.offsetLeft - list.clientWidth / 2 + chosen.offsetWidth / 2;
+  if (list.scrollWidth > list.clientWidth)
+    list.scrollLeft = chosen.offsetLeft - list.clientWidth / 2 + chosen.offsetWidth / 2;
 }
 
 /** A place that is filled when an answer comes; or says why none does. */
 function later(coming, draw) {
   const place = html("div", { class: "later", "aria-busy": "true" }, html("p", { class: "soft" }, t("asking")));
-  coming.then(draw, problem => html("p", { class: "soft" }, told(problem)))
-    .then(found => { place.replaceChildren(...[found].flat()); place.removeAttribute("aria-busy"); });
+  coming
+    .then(draw, problem => html("p", { class: "soft" }, told(problem)))
+    .then(found => {
+      place.replaceChildren(...[found].flat());
+      place.removeAttribute("aria-busy");
+    });
   return place;
 }
 
-const told = problem => (problem instanceof source.NeedsModel ? t("needs-model") : problem.message);
+const told = problem => (problem instanceof source.NeedsModel ? t("needs-model") : problem.message || t("no-server"));
 
 function context(look) {
   const question = questionOf(state);
   const named = piece => piece.replaceAll("▁", "") || "␣";
   return {
-    look, model, runs, later, question,
+    look,
+    model,
+    runs,
+    later,
+    question,
     ask: changes => source.inspect({ ...question, ...changes }),
     askHead: one => source.inspectHead(question, one),
     sources: look && [...look.source.pieces.map(named), "</s>"],
@@ -84,28 +140,59 @@ function context(look) {
 }
 
 function drawView(look) {
-  const name = state.view, body = html("div", { class: `body view-${name}` });
-  const numbers = look || name === "training" ? VIEWS[name](body, context(look)) : void body.append(html("p", { class: "soft" }, t("nothing")));
+  const name = state.view;
+  const body = html("div", { class: `body view-${name}` });
+  const numbers =
+    look || name === "training"
+      ? VIEWS[name](body, context(look))
+      : void body.append(html("p", { class: "soft" }, t("nothing")));
   const file = `${state.run}-${name}`;
-  const downloads = numbers && html("div", { class: "tools" },
-    html("button", { class: "quiet", "data-key": "numbers", onclick: () => save(`${file}.json`, JSON.stringify(numbers, null, 1), "application/json") }, t("numbers")),
-    html("button", { class: "quiet", "data-key": "picture", onclick: () => save(`${file}.svg`, pictureOf(body), "image/svg+xml") }, t("picture")));
-  show(html("header", {}, html("h2", {}, t(`${name}.title`)), downloads), html("p", { class: "lead" }, t(`${name}.lead`)), body);
+  const downloads =
+    numbers &&
+    html(
+      "div",
+      { class: "tools" },
+      html(
+        "button",
+        {
+          class: "quiet",
+          "data-key": "numbers",
+          onclick: () => save(`${file}.json`, JSON.stringify(numbers, null, 1), "application/json"),
+        },
+        t("numbers"),
+      ),
+      html(
+        "button",
+        { class: "quiet", "data-key": "picture", onclick: () => save(`${file}.svg`, pictureOf(body), "image/svg+xml") },
+        t("picture"),
+      ),
+    );
+  show(
+    html("header", {}, html("h2", {}, t(`${name}.title`)), downloads),
+    html("p", { class: "lead" }, t(`${name}.lead`)),
+    body,
+  );
 }
 
 /** The new view in the old one's place, with the keyboard and the scroll bars where they were. */
 function show(...nodes) {
-  const view = find("view"), scrolled = {};
-  view.querySelectorAll("[data-scroll]").forEach(node => { scrolled[node.dataset.scroll] = node.scrollLeft; });
+  const view = find("view");
+  const scrolled = {};
+  view.querySelectorAll("[data-scroll]").forEach(node => {
+    scrolled[node.dataset.scroll] = node.scrollLeft;
+  });
   view.setAttribute("aria-labelledby", `tab-${state.view}`);
   view.removeAttribute("aria-busy");
   view.dataset.view = state.view;
   view.replaceChildren(...nodes);
-  view.querySelectorAll("[data-scroll]").forEach(node => { node.scrollLeft = scrolled[node.dataset.scroll] ?? 0; });
+  view.querySelectorAll("[data-scroll]").forEach(node => {
+    node.scrollLeft = scrolled[node.dataset.scroll] ?? 0;
+  });
 }
 
 async function redraw() {
-  const turn = ++turns, focused = document.activeElement?.dataset?.key;
+  const turn = ++turns;
+  const focused = document.activeElement?.dataset?.key;
   speak(state.lang);
   document.documentElement.lang = language() === "zh" ? "zh-Hans" : "en";
   document.documentElement.dataset.theme = isDark() ? "dark" : "light";
@@ -126,9 +213,10 @@ async function redraw() {
     if (turn !== turns) return;
     drawSentence(null, model, told(problem));
     show(html("h2", {}, t(`${state.view}.title`)), html("p", { class: "soft" }, told(problem)));
-    if (!(problem instanceof Error)) throw problem;
+    if (!(problem instanceof source.Refused || problem instanceof source.NeedsModel)) throw problem;
   }
-  if (focused && document.activeElement?.dataset?.key !== focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  if (focused && document.activeElement?.dataset?.key !== focused)
+    document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   document.documentElement.dataset.drawn = String(turn);
 }
 
@@ -141,7 +229,7 @@ async function begin() {
   try {
     runs = await source.runs();
   } catch (problem) {
-    show(html("p", { class: "soft" }, problem.message));
+    show(html("p", { class: "soft" }, told(problem)));
     return;
   }
   onChange(redraw);

@@ -1,0 +1,69 @@
+"""The pictures of the studio in docs/: `regard serve` with a run, seen by Chromium.
+
+python scripts/screenshots.py runs/demo
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+from playwright.sync_api import Page, sync_playwright
+
+DOCS = Path(__file__).parents[1] / "docs" / "pictures"
+TEXT = "Die meisten Japaner essen jeden Tag Reis."
+# The file's name, the width of the window, and what is seen in it.
+PICTURES: tuple[tuple[str, int, dict[str, str]], ...] = (
+    ("translate", 1280, {"view": "translate", "place": "1"}),
+    ("map", 1280, {"view": "map", "block": "cross.decoder"}),
+    ("subwords", 1280, {"view": "subwords", "word": "2"}),
+    ("positions", 1280, {"view": "positions", "positions": "off"}),
+    ("masks", 1280, {"view": "masks"}),
+    ("heads", 1280, {"view": "heads", "head": "1", "tried": "yes"}),
+    ("head", 1280, {"view": "head", "head": "1", "query": "2"}),
+    ("decoding", 1280, {"view": "decoding", "step": "1", "reference": "Most people in Japan eat rice every day."}),
+    ("beam", 1280, {"view": "beam"}),
+    ("residual", 1280, {"view": "residual"}),
+    ("training", 1280, {"view": "training"}),
+    ("heads-dark", 1280, {"view": "heads", "site": "encoder", "theme": "dark"}),
+    ("translate-zh", 1280, {"view": "translate", "lang": "zh", "theme": "dark", "place": "1"}),
+    ("beam-narrow", 400, {"view": "beam", "lang": "zh"}),
+)
+
+
+def main(run: Annotated[Path, typer.Argument(help="a run's folder")]) -> None:
+    command = [sys.executable, "-m", "regard", "serve", str(run), "--port", "8000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        try:
+            assert server.stdout
+            line = next(line for line in server.stdout if "http://" in line)
+            shoot("http://" + line.split("http://")[1].split()[0])
+        finally:
+            server.terminate()
+
+
+def shoot(address: str) -> None:
+    DOCS.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for name, width, state in PICTURES:
+            page = browser.new_page(viewport={"width": width, "height": 800})
+            told = {"lang": "en", "theme": "light", "text": TEXT, **state}
+            page.goto(f"{address}#{urlencode(told)}")
+            page.wait_for_selector(f"#view[data-view={state['view']}] .body")
+            page.wait_for_selector("[aria-busy=true]", state="detached")
+            whole(page, DOCS / f"studio-{name}.png")
+            page.close()
+        browser.close()
+
+
+def whole(page: Page, path: Path) -> None:
+    page.screenshot(path=path, full_page=True)
+    print(f"{path.name}: {path.stat().st_size // 1000} kB")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,22 @@
+"""The page from `regard serve` itself: what `stub.py` answers, the real server answers, under its own rules for browsers."""
+
+import pytest
+
+from regard.translate.translator import load
+from tests.commands.test_serve import RUN, serving
+from tests.page.browser import VIEWS, Studio, browsing, needs_chromium
+
+pytestmark = [pytest.mark.slow, needs_chromium]
+TEXT = "Die meisten Japaner essen jeden Tag Reis."
+
+
+def test_every_view_is_served() -> None:
+    [expected] = load(RUN, device="cpu").translate([TEXT])
+    with serving() as server, browsing() as browser:
+        studio = Studio(browser.new_page(), f"{server.url}/")
+        for view in VIEWS:
+            studio.open(view, text=TEXT, lang="en")
+            shown = studio.numbers_of(".output .piece", "data-log-prob")
+            assert sum(shown) == pytest.approx(expected.log_prob, abs=1e-3)
+        assert not studio.problems
+        assert all(url.startswith((server.url, "data:", "blob:", "about:")) for url in studio.requests)
