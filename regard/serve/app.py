@@ -15,9 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import regard
 from regard.serve import deepl, documentation, libretranslate, looking
+from regard.serve.batcher import Batcher
 from regard.serve.measurements import Measurements
 from regard.serve.reading import KEY_COOKIE, RefusalError, json_response, require_key
-from regard.serve.service import Service
+from regard.serve.service import Service, too_much
 
 PAGE = Path(__file__).parent / "page"
 KINDS = {
@@ -36,6 +37,7 @@ ONLY_FROM_HERE = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+WORK = ("/translate", "/v2/translate", "/inspect", "/inspect/head")  # what the queue is for
 STOPPING_SECONDS = 3.0  # for the batch that is under way, once all requests are answered
 
 
@@ -59,6 +61,7 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(RefusalError, _refused)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _failed)
+    app.add_middleware(TurningAway, batcher=service.batcher)
     if service.settings.cors:
         app.add_middleware(
             CORSMiddleware,
@@ -93,7 +96,25 @@ class Measured:
             await self.app(scope, receive, noting)
         finally:
             route = scope.get("route")
-            self.measurements.add_request(getattr(route, "path", "other"), status, time.monotonic() - began)
+            path = scope["path"] if scope["path"] in WORK else getattr(route, "path", "other")
+            self.measurements.add_request(path, status, time.monotonic() - began)
+
+
+class TurningAway:
+    """When the queue is full, nobody reads what more there is to do: to say so must cost next to nothing, or those who are
+    sent away would slow down those who are not."""
+
+    def __init__(self, app: ASGIApp, batcher: Batcher) -> None:
+        self.app = app
+        self.batcher = batcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_work = scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in WORK
+        if is_work and (retry_after := self.batcher.turned_away()):
+            response = await _refused(Request(scope), too_much(retry_after))
+            await response(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
 
 
 def _watching(service: Service) -> APIRouter:

@@ -141,6 +141,13 @@ class Batcher:
     def is_alive(self) -> bool:
         return self._worker.is_alive() and not self._is_closed
 
+    def turned_away(self) -> int:
+        """After how many seconds to come again, for someone who has not even said what they want; 0: come in."""
+        with self._changed:
+            if self._is_full(0.0):
+                self._forget_the_cancelled()
+            return self._retry_after() if self._is_full(0.0) else 0
+
     def waiting(self) -> dict[str, float]:
         """For those who watch."""
         with self._changed:
@@ -184,7 +191,7 @@ class Batcher:
         always = BATCHES_THAT_ALWAYS_MAY * self.batch_tokens
         in_time = self.measurements.tokens_per_second * self.patience_seconds
         bound = min(self.queue_tokens, max(always, in_time)) if in_time else self.queue_tokens
-        return self._waiting > 0 and self._waiting + more > bound
+        return self._waiting > 0 and self._waiting + max(more, 1.0) > bound
 
     def _retry_after(self) -> int:
         speed = self.measurements.tokens_per_second

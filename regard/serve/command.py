@@ -10,7 +10,7 @@ from rich.console import Console
 from regard.serve.settings import ServeSettings
 
 GRACE_SECONDS = 14  # for requests that are under way; whoever sends SIGTERM waits for 20 in all
-CONNECTIONS = 1000
+CONNECTIONS = 2000
 
 
 def serve(settings: ServeSettings) -> None:

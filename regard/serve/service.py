@@ -153,9 +153,13 @@ def _no_such_pair() -> RefusalError:
     return RefusalError(400, "no run that is served here translates between these languages; see /languages")
 
 
+def too_much(retry_after: int) -> RefusalError:
+    return RefusalError(429, "there is too much to do at the moment; try again", _again(retry_after))
+
+
 def _refusal(error: FullError | ClosedError) -> RefusalError:
     if isinstance(error, FullError):
-        return RefusalError(429, "there is too much to do at the moment; try again", _again(error.retry_after))
+        return too_much(error.retry_after)
     return RefusalError(503, "the server is stopping", _again(5))
 
 
