@@ -5,9 +5,9 @@ import * as source from "./source.js";
 import { set, state } from "./state.js";
 import { t } from "./words.js";
 
-const COLUMN = 108;
+const COLUMN = 120;
 const ROW = 26;
-const BOX = 86;
+const BOX = 98;
 const TOP = 28;
 
 /** Candidates know the number of their parent among those kept in the step before; here they get to know the parent itself. */
@@ -107,7 +107,11 @@ function tree(columns, winner, note) {
       },
       svg("rect", { x: x(node), y: y(node) - 10, width: BOX, height: 20, rx: 5 }),
       svg("text", { x: x(node) + 6, y: y(node) + 4 }, [...label].length > 7 ? [...label].slice(0, 6).join("") + "…" : label),
-      svg("text", { class: "amount", x: x(node) + BOX - 5, y: y(node) + 4, "text-anchor": "end" }, number(node.score, 1)),
+      svg(
+        "text",
+        { class: "amount", x: x(node) + BOX - 5, y: y(node) + 4, "text-anchor": "end" },
+        node.score.toFixed(1).replace("-", "−"),
+      ),
     );
     picture.append(group);
   });

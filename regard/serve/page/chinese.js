@@ -106,7 +106,7 @@ export const chinese = {
   "positions.lead":
     "注意力是求和，而求和不知道各项的顺序；所以顺序要写进向量：每两个维度一个波，由快到慢。没有两个位置相同，而且移动 k 个位置在任何地方都是同一个线性映射。",
   "positions.table": "所有的波",
-  "positions.table.why": "从上到下是位置 0 到 {positions} − 1，横向是 {width} 个维度；蓝色为 1，橙色为 −1。",
+  "positions.table.why": "从上到下是位置 0 到 {last}，横向是 {width} 个维度；蓝色为 1，橙色为 −1。",
   "positions.learned": "这个模型的位置表是学到的：前 {positions} 个位置各有一个向量；蓝色大于 0，橙色小于 0。",
   "positions.wave": "一对波",
   "positions.length": "波长 {length} 个位置",
@@ -218,7 +218,7 @@ export const chinese = {
   "decoding.own-fed": "送回自己的",
   "decoding.free": "说出",
   "decoding.equal": "两者没有分开：让模型自己说，它说的正是这句。",
-  "decoding.parts": "在第 {n} 个词分开：给定的是 “{given}”，说出的是 “{own}”。",
+  "decoding.parts": "在第 {n} 个子词分开：给定的是 “{given}”，说出的是 “{own}”。",
 
   "beam.title": "束搜索",
   "beam.lead":

@@ -115,7 +115,7 @@ export const english = {
   "positions.lead":
     "Attention is a sum, and a sum does not know the order of its terms; so the order is written into the vectors: one wave for each pair of dimensions, from fast to slow. No two places are alike, and moving by k places is the same linear map everywhere.",
   "positions.table": "All waves at once",
-  "positions.table.why": "Positions 0 to {positions} − 1 downwards, {width} dimensions across; blue is 1, orange −1.",
+  "positions.table.why": "Positions 0 to {last} downwards, {width} dimensions across; blue is 1, orange −1.",
   "positions.learned":
     "This model learnt its table: a vector for each of the first {positions} positions; blue above 0, orange below.",
   "positions.wave": "One pair of waves",
@@ -232,7 +232,7 @@ export const english = {
   "decoding.own-fed": "feeds itself",
   "decoding.free": "says",
   "decoding.equal": "They never part: left to itself, the model says just this.",
-  "decoding.parts": "They part at word {n}: given was “{given}”, said was “{own}”.",
+  "decoding.parts": "They part at subword {n}: given was “{given}”, said was “{own}”.",
 
   "beam.title": "Beam",
   "beam.lead":

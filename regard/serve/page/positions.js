@@ -141,7 +141,11 @@ export function draw(body, { look, model, ask, later }) {
       html(
         "p",
         { class: "soft" },
-        t(isLearned ? "positions.learned" : "positions.table.why", { positions: table.length, width }),
+        t(isLearned ? "positions.learned" : "positions.table.why", {
+          last: table.length - 1,
+          positions: table.length,
+          width,
+        }),
       ),
       figure,
     ),
