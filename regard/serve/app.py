@@ -61,6 +61,7 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(RefusalError, _refused)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _failed)
+    app.add_middleware(Listening)
     app.add_middleware(TurningAway, batcher=service.batcher)
     if service.settings.cors:
         app.add_middleware(
@@ -115,6 +116,46 @@ class TurningAway:
             await response(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+
+class Listening:
+    """Who hangs up before the answer is no longer worked for. Only after the whole request was read is there nothing left to
+    hear but that."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] not in WORK:
+            await self.app(scope, receive, send)
+            return
+        answering = asyncio.current_task()
+        is_answered = False
+        listener: asyncio.Task[None] | None = None
+
+        async def listen() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            if answering and not is_answered:
+                answering.cancel()
+
+        async def hearing() -> Message:
+            nonlocal listener
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body") and listener is None:
+                listener = asyncio.create_task(listen())
+            return message
+
+        async def telling(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = True
+            await send(message)
+
+        try:
+            await self.app(scope, hearing, telling)
+        finally:
+            if listener:
+                listener.cancel()
 
 
 def _watching(service: Service) -> APIRouter:

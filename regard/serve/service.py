@@ -117,7 +117,7 @@ class Service:
         try:
             async with asyncio.timeout(self.settings.limits.seconds):
                 return [await asyncio.wrap_future(future) for future in futures]
-        except asyncio.CancelledError as error:  # only when the server has been stopping for too long
+        except asyncio.CancelledError as error:  # who asked is gone, or the server has been stopping for too long
             raise RefusalError(503, "the server is stopping", _again(5)) from error
         except TimeoutError as error:
             raise RefusalError(503, "this took too long; send less at once, or try again later", _again(5)) from error

@@ -207,6 +207,22 @@ def test_a_signal_finishes_what_is_running(number: int) -> None:
         assert said == ""
 
 
+def test_who_hangs_up_is_not_worked_for() -> None:
+    """The request waits for others for a second, and its sender hangs up in that second."""
+    body = json.dumps({"q": SENTENCES[0], "source": "de", "target": "en"}).encode()
+    head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with serving("--wait-ms", "1000") as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
+            sock.sendall(head.encode() + body)
+            while not server.metric("regard_queue_requests"):
+                pass
+        while server.metric("regard_queue_requests"):
+            pass
+        assert server.metric("regard_batch_texts_count") == 0
+        assert server.post("/translate", {"q": SENTENCES[0], "source": "de", "target": "en"})
+        assert stopped(server, signal.SIGTERM) == (0, "")
+
+
 def test_who_may_ask_is_said_and_kept() -> None:
     with serving("--host", "0.0.0.0") as server:
         assert "warning: whoever reaches this machine may use this server" in server.said
