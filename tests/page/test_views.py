@@ -377,6 +377,17 @@ def test_both_languages_say_everything(studio: Studio) -> None:
         }, key
 
 
+def test_pieces_are_put_together_again(studio: Studio, truth: Truth) -> None:
+    """Also those that are bytes: what a translation is to begin with is text."""
+    studio.open("translate", text=TEXT)
+    subwords = truth.translator.tokenizer.tgt
+    for text in (TEXT, "5 € für 你好", "naïve ▲"):
+        pieces = subwords.pieces(subwords.encode([text])[0])
+        assert (
+            studio.page.evaluate("pieces => import('./page/drawing.js').then(found => found.textOf(pieces))", pieces) == text
+        )
+
+
 @pytest.mark.parametrize("width", [380, 800, 1800])
 def test_nothing_is_wider_than_the_screen(studio: Studio, width: int) -> None:
     studio.page.set_viewport_size({"width": width, "height": 800})

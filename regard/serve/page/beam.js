@@ -1,6 +1,6 @@
 // View 8: every hypothesis that the search went on with, ended or gave up.
 
-import { bare, html, number, svg } from "./drawing.js";
+import { bare, html, number, svg, textOf } from "./drawing.js";
 import * as source from "./source.js";
 import { set, state } from "./state.js";
 import { t } from "./words.js";
@@ -21,12 +21,7 @@ export function linked(steps) {
 }
 
 const wayTo = node => (node ? [...wayTo(node.from), node] : []);
-const textOf = node =>
-  wayTo(node)
-    .map(one => (one.piece === "</s>" ? " ■" : one.piece))
-    .join("")
-    .replaceAll("▁", " ")
-    .trim();
+const textTo = node => textOf(wayTo(node).map(one => (one.piece === "</s>" ? " ■" : one.piece)));
 
 function best(columns, hypothesis) {
   const wanted = hypothesis.pieces.join("\n");
@@ -41,7 +36,7 @@ function best(columns, hypothesis) {
 
 function tell(node) {
   return t("beam.tell", {
-    text: textOf(node),
+    text: textTo(node),
     fate: t(`beam.${node.fate}`),
     log: number(node.log_prob, 3),
     score: number(node.score, 3),

@@ -33,6 +33,15 @@ export const whole = value => value.toLocaleString("en");
 export const bare = piece => piece.replaceAll("▁", "");
 export const shown = piece => piece.replaceAll("▁", "␣");
 
+/** The text of these pieces: a piece's first sign is its space, and what is no piece was spelled in bytes. */
+export function textOf(pieces) {
+  const bytes = pieces.flatMap(piece => {
+    const byte = /^<0x([0-9A-F]{2})>$/.exec(piece);
+    return byte ? [parseInt(byte[1], 16)] : [...new TextEncoder().encode(piece)];
+  });
+  return new TextDecoder().decode(Uint8Array.from(bytes)).replaceAll("▁", " ").trim();
+}
+
 function colour(name) {
   const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   return [1, 3, 5].map(at => parseInt(hex.slice(at, at + 2), 16));

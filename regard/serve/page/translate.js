@@ -1,15 +1,12 @@
 // View 0: the words a translation could have gone on with, what a word looked at, the n best, and the command for it all.
 
-import { bare, bars, html, number, percent, shown } from "./drawing.js";
+import { bare, bars, html, number, percent, shown, textOf } from "./drawing.js";
 import { attended } from "./sentence.js";
 import * as source from "./source.js";
 import { set, state } from "./state.js";
 import { t } from "./words.js";
 
 const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
-
-/** The text of these pieces; a model's own spaces are its pieces' first signs. */
-const textOf = pieces => pieces.join("").replaceAll("▁", " ").trim();
 
 function chosenPlace(look) {
   const last = look.predictions.length - 1;
@@ -35,7 +32,10 @@ function alternatives(look, place) {
     chosen: other.piece === one.piece,
     key: `other-${n}`,
     title: t("translate.from-here"),
-    pick: () => goOn(look, place, other.piece),
+    // Half a letter is no text to begin with.
+    pick: textOf([...look.target.pieces.slice(0, place), other.piece]).includes("\ufffd")
+      ? undefined
+      : () => goOn(look, place, other.piece),
   }));
   return html(
     "section",
