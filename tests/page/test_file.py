@@ -1,23 +1,15 @@
 """What `regard look` wrote, opened from the disk: the same views, without a server."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
 from regard.serve.look import LookSettings, write_look
-from tests.page.browser import VIEWS, Studio, browsing, needs_chromium
+from tests.page.browser import VIEWS, Studio, needs_chromium
+from tests.page.conftest import RUN, TEXT
 
 pytestmark = [pytest.mark.slow, needs_chromium]
-RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
-TEXT = "Die meisten Japaner essen jeden Tag Reis."
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,19 @@
 """The page from `regard serve` itself: what `stub.py` answers, the real server answers, under its own rules for browsers."""
 
 import pytest
+from playwright.sync_api import Browser
 
 from regard.translate.translator import load
 from tests.commands.test_serve import RUN, serving
-from tests.page.browser import VIEWS, Studio, browsing, needs_chromium
+from tests.page.browser import VIEWS, Studio, needs_chromium
+from tests.page.conftest import TEXT
 
 pytestmark = [pytest.mark.slow, needs_chromium]
-TEXT = "Die meisten Japaner essen jeden Tag Reis."
 
 
-def test_every_view_is_served() -> None:
+def test_every_view_is_served(browser: Browser) -> None:
     [expected] = load(RUN, device="cpu").translate([TEXT])
-    with serving() as server, browsing() as browser:
+    with serving() as server:
         studio = Studio(browser.new_page(), f"{server.url}/")
         for view in VIEWS:
             studio.open(view, text=TEXT, lang="en")
