@@ -28,7 +28,7 @@ from regard.translate.translation import Translation
 from regard.translate.translator import BATCH_TOKENS, DEFAULT_SEARCH, Translator
 
 BATCHES_THAT_MAY_WAIT = 16
-BATCHES_THAT_ALWAYS_MAY = 4
+BATCHES_AT_FIRST = 4  # while nobody knows how fast they are translated
 LONGEST_RETRY = 30  # seconds
 
 log = logging.getLogger("regard.serve")
@@ -152,8 +152,7 @@ class Batcher:
         """For those who watch."""
         with self._changed:
             num_jobs = sum(map(len, self._jobs.values()))
-            limit = float(self.queue_tokens)
-            return {"queue_tokens": self._waiting, "queue_tokens_limit": limit, "queue_requests": float(num_jobs)}
+            return {"queue_tokens": self._waiting, "queue_tokens_limit": self._bound(), "queue_requests": float(num_jobs)}
 
     def close(self, timeout: float) -> bool:
         """Takes nothing more, finishes what waits, and says whether that was done in time."""
@@ -168,8 +167,9 @@ class Batcher:
         if not texts:
             future.set_result([])
             return future
-        # A request larger than the queue is let in when there is room for half a queue, or it never would be.
-        counted = min(sum(costs), self.queue_tokens / 2)
+        # A request larger than the queue is let in when there is room for half a queue, or it never would be; the other half
+        # is for others.
+        counted = min(sum(costs), self._bound() / 2)
         pieces = deque(Piece(place, text, cost) for place, (text, cost) in enumerate(zip(texts, costs, strict=True)))
         job = Job(future, pieces, counted, time.monotonic(), num_pieces=len(pieces))
         with self._changed:
@@ -188,10 +188,13 @@ class Batcher:
         """Beyond the bounds, or more than can be done in time: to be sent away is better than to wait in vain."""
         if sum(map(len, self._jobs.values())) >= self.queue_requests:
             return True
-        always = BATCHES_THAT_ALWAYS_MAY * self.batch_tokens
-        in_time = self.measurements.tokens_per_second * self.patience_seconds
-        bound = min(self.queue_tokens, max(always, in_time)) if in_time else self.queue_tokens
-        return self._waiting > 0 and self._waiting + max(more, 1.0) > bound
+        return self._waiting > 0 and self._waiting + max(more, 1.0) > self._bound()
+
+    def _bound(self) -> float:
+        """Tokens that may wait now; one batch always may."""
+        speed = self.measurements.tokens_per_second
+        in_time = speed * self.patience_seconds if speed else BATCHES_AT_FIRST * self.batch_tokens
+        return float(min(self.queue_tokens, max(self.batch_tokens, in_time)))
 
     def _retry_after(self) -> int:
         speed = self.measurements.tokens_per_second
