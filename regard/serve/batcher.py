@@ -122,6 +122,7 @@ class Batcher:
         self.measurements = measurements
         self._jobs: OrderedDict[Want, deque[Job]] = OrderedDict()
         self._waiting = 0.0  # tokens
+        self._has_cancelled = False  # jobs that nobody waits for, to be forgotten when room is needed
         self._changed = threading.Condition()
         self._is_closed = False
         self._worker = threading.Thread(target=self._work, name="translator", daemon=True)
@@ -144,8 +145,6 @@ class Batcher:
     def turned_away(self) -> int:
         """After how many seconds to come again, for someone who has not even said what they want; 0: come in."""
         with self._changed:
-            if self._is_full(0.0):
-                self._forget_the_cancelled()
             return self._retry_after() if self._is_full(0.0) else 0
 
     def waiting(self) -> dict[str, float]:
@@ -176,16 +175,25 @@ class Batcher:
             if self._is_closed:
                 raise ClosedError("the server is stopping")
             if self._is_full(counted):
-                self._forget_the_cancelled()
-            if self._is_full(counted):
                 raise FullError(self._retry_after())
             self._waiting += counted
             self._jobs.setdefault(want, deque()).append(job)
             self._changed.notify_all()
+        future.add_done_callback(self._note_end)
         return future
+
+    def _note_end(self, future: "Future[list[Any]]") -> None:
+        self._has_cancelled = self._has_cancelled or future.cancelled()
 
     def _is_full(self, more: float) -> bool:
         """Beyond the bounds, or more than can be done in time: to be sent away is better than to wait in vain."""
+        is_full = self._is_beyond_bounds(more)
+        if is_full and self._has_cancelled:
+            self._forget_the_cancelled()
+            is_full = self._is_beyond_bounds(more)
+        return is_full
+
+    def _is_beyond_bounds(self, more: float) -> bool:
         if sum(map(len, self._jobs.values())) >= self.queue_requests:
             return True
         return self._waiting > 0 and self._waiting + max(more, 1.0) > self._bound()
@@ -201,6 +209,7 @@ class Batcher:
         return min(LONGEST_RETRY, max(1, math.ceil(self._waiting / speed))) if speed else 1
 
     def _forget_the_cancelled(self) -> None:
+        self._has_cancelled = False
         for want in list(self._jobs):
             self._keep(want, [job for job in self._jobs[want] if not job.is_over])
 
