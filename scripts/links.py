@@ -1,4 +1,4 @@
-"""Links from the documentation to lines of code: [`attention`](../regard/model/attention.py#L23) leads to where it is defined.
+"""Links from the documentation to lines of code, such as [`attention`](../regard/model/attention.py#L23).
 
     python scripts/links.py            # puts in the lines where things stand now
     python scripts/links.py --check    # says which are wrong
