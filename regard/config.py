@@ -177,7 +177,7 @@ class TrainConfig:
     settled is stored with it."""
 
     steps: int = 0  # updates; 0: as many as `minutes` allow, or else about 30 epochs
-    minutes: float = 0.0  # turned into steps once, by the speed measured when the run begins
+    minutes: float = 0.0  # turned into steps by the speed of the first seconds, and planned anew as it goes
     batch_tokens: int = 25_000  # of an update, padding included, on its larger side; AUTO (-1): what fits the GPU
     accumulation: int = 0  # the batches an update is made of; 0: as few as keep padding at 5 %
     schedule: Schedule = "inverse_sqrt"  # after the warm-up: as the paper's, or down to nothing at the last step
@@ -238,6 +238,7 @@ class RunConfig:
     paper: bool = False  # the paper's training, whatever the preset would rather do
     prepared: str = ""  # a folder that `regard prepare` made, to be used instead of preparing
     start_from: str = ""  # another run, whose weights and tokenizer this one begins with
+    planned: tuple[str, ...] = ()  # what a run by the clock plans itself, and plans anew as it goes; not to be set
     longest: int = 0  # subwords of the longest source it learns from, which a run finds out itself; 0: not known
     data: DataConfig
     model: ModelConfig

@@ -8,7 +8,7 @@ import typer
 
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="the run's folder")] = Path("runs/demo"),
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="of training; default 3.5", show_default=False)] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="of training; default 4", show_default=False)] = None,
     no_serve: Annotated[bool, typer.Option("--no-serve", help="do not serve the page (which is yet to come)")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="of first values, order and dropout; default 1")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = None,

@@ -54,7 +54,11 @@ def run(settings: DemoSettings) -> None:
         training.run(_recipe(settings, is_new=is_new), folder)
     if not _is_measured(folder):
         _say(console, "\ntranslating the 1,000 test sentences, which were kept apart, with beam 4")
-        measure(EvaluationSettings(system=str(folder), src=text("test", "de"), refs=(text("test", "en"),), device=settings.device or "auto"))
+        measure(
+            EvaluationSettings(
+                system=str(folder), src=text("test", "de"), refs=(text("test", "en"),), device=settings.device or "auto"
+            )
+        )
     _show(folder, console)
     _say(
         console,

@@ -62,8 +62,6 @@ def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path) ->
 
 
 def run(command: list[str], folder: Path) -> str:
-    result = subprocess.run(
-        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=1200, check=False
-    )
+    result = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=1200, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout

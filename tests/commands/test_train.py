@@ -13,7 +13,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from regard.checkpoint import Run, sha256
+from regard.config import RunConfig
+from regard.data.stream import Place
+from regard.train import loop
 from regard.train.command import run as train_command
+from regard.train.loop import Training
 from tests.commands.test_bench import run
 from tests.commands.test_prepare import HOSTILE, flags, text
 
@@ -269,3 +273,37 @@ def test_a_toml_file_says_it_all_and_minutes_become_steps(corpus: Path) -> None:
     assert train_config.minutes == 0.02 and train_config.steps > 0 and train_config.batch_tokens == 128
     again = run("train", "--config", str(corpus / "mine.toml"), "--set", "train.warmup=7", "-o", str(out))
     assert again.returncode == 0 and "is finished" in again.stderr, again.stderr
+
+
+def test_planned_anew_and_stopped_it_ends_as_it_would_have(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run by the clock finds, after its checkpoint of step 4, that there is time for 12 steps rather than for 8. Stopped
+    just then, it goes on by the new plan, and ends with the same bits as one that was not stopped."""
+
+    def clock(config: RunConfig, *, step: int, **_: float) -> int:
+        return 12 if step == 4 else config.train.steps
+
+    def given() -> dict[str, object]:
+        sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
+        data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
+        train = {"steps": 8, "save_every": 2, "valid_every": 4, "batch_tokens": 256, "device": "cpu"}
+        return {"preset": "tiny", "data": data, "train": train}
+
+    monkeypatch.setattr(loop, "steps_by_the_clock", clock)
+    undisturbed, stopped = corpus / "by the clock", corpus / "by the clock, stopped"
+    train_command(given(), undisturbed)
+    assert Run(undisturbed).read_config().train.steps == 12
+    assert Run(undisturbed).saved_steps()[-1] == 12
+    update = Training._update
+
+    def interrupted(self: Training, place: Place) -> Place:
+        if self.learner.step == 5:
+            raise SystemExit(1)  # as a kill would: step 5 was done, and is not saved
+        return update(self, place)
+
+    monkeypatch.setattr(Training, "_update", interrupted)
+    with pytest.raises(SystemExit):
+        train_command(given(), stopped)
+    monkeypatch.setattr(Training, "_update", update)
+    monkeypatch.setattr(loop, "steps_by_the_clock", lambda config, **_: config.train.steps)  # it was decided before
+    train_command({}, stopped)
+    assert digests(stopped) == digests(undisturbed)
