@@ -94,7 +94,11 @@ def _packages() -> tuple[tuple[Package, ...], list[Problem]]:
     """What regard asks for, with what is there."""
     found: list[Package] = []
     problems: list[Problem] = []
-    for line in metadata.requires("regard") or []:
+    try:
+        requirements = metadata.requires("regard") or []
+    except metadata.PackageNotFoundError:  # it runs from a checkout that nobody installed
+        requirements = []
+    for line in requirements:
         match = REQUIREMENT.match(line)
         assert match is not None, line
         name, least, extra = match.groups()
@@ -255,7 +259,7 @@ def print_findings(findings: Findings) -> None:
     packages += [f"no {one.name} (pip install 'regard[{one.extra}]')" for one in findings.packages if not one.version]
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("regard", f"{findings.regard}, Python {findings.python}, {findings.system}")
-    table.add_row("packages", ", ".join(packages))
+    table.add_row("packages", ", ".join(packages) or "not known: regard runs from a checkout that is not installed")
     table.add_row("cores", f"{findings.cores} to use; torch takes {findings.threads}")
     table.add_row("memory", f"{_size(findings.free_memory_bytes)} free" if findings.free_memory_bytes else "not known")
     table.add_row(

@@ -70,6 +70,14 @@ def test_old_and_missing_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
+def test_a_checkout_that_is_not_installed_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    assert doctor._packages() == ((), [])
+
+
 def test_requirements_are_of_the_form_it_reads() -> None:
     """Those of the real package, as they were installed."""
     names = {package.name for package in doctor._packages()[0]}
