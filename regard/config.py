@@ -190,8 +190,8 @@ class TrainConfig:
     clip_norm: float = 0.0  # 0: gradients are not clipped
     bpe_dropout: float = 0.0  # how likely a merge of subwords is left out, anew each time a sentence is seen
     seed: int = 1  # of first values, order, dropout and BPE-dropout
-    device: str = "auto"  # cpu, cuda or mps; "auto": a GPU where there is one
-    precision: Precision = "auto"  # of the arithmetic; weights stay float32. "auto": bfloat16 on CUDA
+    device: str = "auto"  # cpu, cuda or mps; "auto": cuda where there is one
+    precision: Precision = "auto"  # of the arithmetic; weights are float32 in any case but float64. "auto": bfloat16 on CUDA
     compile: Compile = "auto"  # torch.compile; "auto": for long runs on CUDA
     deterministic: bool = False  # the same bits every time on CUDA too, and slower; a CPU always does
     threads: int = 0  # of a CPU; kept for the run's life, because sums depend on it

@@ -3,7 +3,8 @@
     regard demo --no-serve
     python scripts/pictures.py runs/demo -o docs/pictures
 
-Each is an SVG made here, of numbers that the model gave: nothing is drawn by hand.
+Each is an SVG made here, of numbers that the model gave: nothing is drawn by hand. (training.png is the run's own
+training.html, as a browser shows it: chromium --headless --window-size=1300,1000 --screenshot.)
 """
 
 import argparse

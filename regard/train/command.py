@@ -194,6 +194,8 @@ def _take_up(run: Run, given: Table) -> None:
     if new.train.steps and saved and new.train.steps < saved[-1]:
         raise ValueError(f"{run.folder} has done {saved[-1]:,} steps already; --steps {new.train.steps} is less")
     find_device(new.train.device)
+    if "train.steps" in changed:
+        new = replace(new, planned=())  # whoever counts steps does not go by the clock any more
     if changed:
         weights = run.read_weights()
         run.write_config(new, weights and weights._replace(final=False), regard.__version__)

@@ -191,7 +191,8 @@ class Training:
                 self._validate(display, events)
                 self._validation_seconds = time.perf_counter() - pause_began
                 self._note("validation_seconds", pause_began)
-            if self.is_saved_at(step):
+            is_scheduled = self._is_saved_at(step)
+            if is_scheduled:
                 save_began = time.perf_counter()
                 self.save()
                 self._publish()
@@ -199,8 +200,8 @@ class Training:
                 self._plan_anew(display)
             self._interval_began += time.perf_counter() - pause_began
             if signum := self.processes.largest(stop.signum):
-                if not self.is_saved_at(step):
-                    self.save()
+                if not is_scheduled:
+                    self.save(scheduled=False)
                 display.say(f"stopped after step {step:,}, which is saved; the same command continues from there")
                 raise SystemExit(128 + signum)
 
@@ -227,9 +228,8 @@ class Training:
         if self.processes.is_main:
             append_line(self.run.timing_path, {"step": self.learner.step, what: time.perf_counter() - began})
 
-    def is_saved_at(self, step: int) -> bool:
-        """Whether a checkpoint belongs to this step. One that was saved because of a signal does not, and is never averaged:
-        a run that was stopped ends like one that was not."""
+    def _is_saved_at(self, step: int) -> bool:
+        """Whether a checkpoint belongs to this step, by the plan as it is now."""
         train = self.config.train
         return step % train.save_every == 0 or step % train.valid_every == 0 or step == train.steps
 
@@ -291,8 +291,9 @@ class Training:
         for complaint in complaints(layers, warmed_up=step > max(1000, self.config.train.warmup)):
             display.warn(complaint)
 
-    def save(self) -> None:
-        """Shared: the others may have to wait, or to stop early."""
+    def save(self, *, scheduled: bool = True) -> None:
+        """Shared: the others may have to wait, or to stop early. What is saved because of a signal is not `scheduled`, and
+        never averaged: a run that was stopped ends like one that was not."""
         best = self.best
         age = self.processes.from_main(best.age if best else 0)
         if not self.processes.is_main:
@@ -305,6 +306,7 @@ class Training:
             "step": self.learner.step,
             "place": list(self.place),
             "seconds": self._seconds(),
+            "scheduled": scheduled,
             "totals": self.totals.to_list(),
             "best": None if best is None else asdict(best),
             "metrics_bytes": size_on_disk(self.run.metrics_path),
@@ -336,7 +338,7 @@ class Training:
         write_page(self.run, self.config)
 
     def _scheduled_steps(self) -> list[int]:
-        return [step for step in self.run.saved_steps() if 0 < step <= self.learner.step and self.is_saved_at(step)]
+        return [step for step in self.run.saved_steps() if 0 < step <= self.learner.step and self.run.is_scheduled(step)]
 
     def _steps_to_average(self) -> list[int]:
         return self._scheduled_steps()[-self.config.train.keep_checkpoints :]

@@ -22,7 +22,7 @@ MAX_PADDING = 0.05
 SMALLEST_BATCH = 512  # tokens of one of an update's batches; below, arithmetic would be done in crumbs
 EPOCHS = 30
 FOLLOW_STEPS = ("steps", "warmup", "log_every", "valid_every", "save_every")
-TELLING_SECONDS = 5.0  # from then on, the time that steps took says something
+TELLING_SECONDS = 2.0  # from then on, the time that steps took says something
 PLAN_STANDS_FROM = 0.75  # of a run
 WORTH_A_PLAN = 0.03  # of the steps; less is not worth another learning rate
 COMPILE_PAYS = 10_000  # updates of a GPU; compiling takes two minutes and saves a quarter of each (EXPERIMENTS.md)
@@ -80,10 +80,11 @@ def left_to_the_plan(config: TrainConfig) -> tuple[str, ...]:
 
 def steps_by_the_clock(config: RunConfig, *, step: int, seconds: float, reserve: float) -> int:
     """How many steps a run of so many minutes will have, now that `step` of them took so many seconds: machines do not keep
-    the speed of their first ones. What is left after the last step, `reserve`, counts as well. In the last quarter, the
-    learning rate comes down as planned."""
+    the speed of their first ones. What is left after the last step, `reserve`, counts as well. In the last quarter, of
+    steps and of time, the learning rate comes down as planned."""
     train = config.train
-    if "steps" not in config.planned or seconds < TELLING_SECONDS or step > PLAN_STANDS_FROM * train.steps:
+    is_last_quarter = step > PLAN_STANDS_FROM * train.steps and seconds > PLAN_STANDS_FROM * 60 * train.minutes
+    if "steps" not in config.planned or seconds < TELLING_SECONDS or is_last_quarter:
         return train.steps
     left = 60 * train.minutes - seconds - reserve
     steps = max(step + 1, round(step + left * step / seconds))

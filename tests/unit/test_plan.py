@@ -157,8 +157,9 @@ def test_what_was_given_is_not_planned() -> None:
 def test_a_plan_stands_where_steps_were_given_or_the_end_is_near() -> None:
     clocked = clocked_run(steps=1000, minutes=4.0)
     assert steps_by_the_clock(clocked, step=700, seconds=20.0, reserve=0.0) > 1000
-    assert steps_by_the_clock(clocked, step=800, seconds=20.0, reserve=0.0) == 1000
-    assert steps_by_the_clock(clocked, step=700, seconds=4.0, reserve=0.0) == 1000, "too early to tell"
+    assert steps_by_the_clock(clocked, step=800, seconds=182.0, reserve=0.0) == 1000, "the last quarter"
+    assert steps_by_the_clock(clocked, step=800, seconds=20.0, reserve=0.0) > 1000, "of steps, not of time"
+    assert steps_by_the_clock(clocked, step=700, seconds=1.0, reserve=0.0) == 1000, "too early to tell"
     given = replace(clocked, planned=())
     assert steps_by_the_clock(given, step=700, seconds=20.0, reserve=0.0) == 1000
     late = steps_by_the_clock(clocked, step=500, seconds=300.0, reserve=0.0)
