@@ -208,6 +208,14 @@ class Run:
             state=json.loads(self._read_verified(step, "state.json")),
         )
 
+    def is_scheduled(self, step: int) -> bool:
+        """Whether a checkpoint is there because its time had come, not because a run was stopped. A damaged one is not."""
+        try:
+            state: Json = json.loads((self.checkpoint_path(step) / "state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return bool(state.get("scheduled", True))
+
     def has_weights(self, step: int) -> bool:
         """Whether a checkpoint's weights are what was saved."""
         try:

@@ -177,7 +177,7 @@ class TrainConfig:
     settled is stored with it."""
 
     steps: int = 0  # updates; 0: as many as `minutes` allow, or else about 30 epochs
-    minutes: float = 0.0  # turned into steps once, by the speed measured when the run begins
+    minutes: float = 0.0  # turned into steps by the speed of the first seconds, and planned anew as it goes
     batch_tokens: int = 25_000  # of an update, padding included, on its larger side; AUTO (-1): what fits the GPU
     accumulation: int = 0  # the batches an update is made of; 0: as few as keep padding at 5 %
     schedule: Schedule = "inverse_sqrt"  # after the warm-up: as the paper's, or down to nothing at the last step
@@ -190,8 +190,8 @@ class TrainConfig:
     clip_norm: float = 0.0  # 0: gradients are not clipped
     bpe_dropout: float = 0.0  # how likely a merge of subwords is left out, anew each time a sentence is seen
     seed: int = 1  # of first values, order, dropout and BPE-dropout
-    device: str = "auto"  # cpu, cuda or mps; "auto": a GPU where there is one
-    precision: Precision = "auto"  # of the arithmetic; weights stay float32. "auto": bfloat16 on CUDA
+    device: str = "auto"  # cpu, cuda or mps; "auto": cuda where there is one
+    precision: Precision = "auto"  # of the arithmetic; weights are float32 in any case but float64. "auto": bfloat16 on CUDA
     compile: Compile = "auto"  # torch.compile; "auto": for long runs on CUDA
     deterministic: bool = False  # the same bits every time on CUDA too, and slower; a CPU always does
     threads: int = 0  # of a CPU; kept for the run's life, because sums depend on it
@@ -238,6 +238,7 @@ class RunConfig:
     paper: bool = False  # the paper's training, whatever the preset would rather do
     prepared: str = ""  # a folder that `regard prepare` made, to be used instead of preparing
     start_from: str = ""  # another run, whose weights and tokenizer this one begins with
+    planned: tuple[str, ...] = ()  # what a run by the clock plans itself, and plans anew as it goes; not to be set
     longest: int = 0  # subwords of the longest source it learns from, which a run finds out itself; 0: not known
     data: DataConfig
     model: ModelConfig

@@ -8,8 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from rich.table import Table
 import regard
 from regard.bench.model import matmul_ceiling, step_flops
 from regard.config import ModelConfig
+from regard.model.transformer import Transformer
+from regard.train.device import synchronize
 
 VOCABULARY, LENGTH = 8000, 25  # of the models and sentences whose speed is foretold
 FORETOLD = ("small", "base", "big")
@@ -70,6 +71,8 @@ class Findings:
 def examine() -> Findings:
     """A few seconds of measuring; nothing is left behind."""
     devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    devices += ["mps"] if torch.backends.mps.is_available() else []
+    examined = [_examined(name) for name in devices]
     packages, problems = _packages()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     free_disk, disk_bandwidth, disk_problems = _disk()
@@ -83,18 +86,23 @@ def examine() -> Findings:
         free_memory_bytes=_free_memory(),
         free_disk_bytes=free_disk,
         disk_bandwidth=disk_bandwidth,
-        devices=tuple(_examined(torch.device(name)) for name in devices),
+        devices=tuple(one for one in examined if isinstance(one, DeviceFindings)),
         problems=(),
     )
-    problems += disk_problems + _machine_problems(findings) + _arithmetic_problems(devices)
-    return Findings(**{**findings.__dict__, "problems": tuple(problems)})
+    problems += [one for one in examined if isinstance(one, Problem)]
+    problems += disk_problems + _machine_problems(findings)
+    return replace(findings, problems=tuple(problems))
 
 
 def _packages() -> tuple[tuple[Package, ...], list[Problem]]:
     """What regard asks for, with what is there."""
     found: list[Package] = []
     problems: list[Problem] = []
-    for line in metadata.requires("regard") or []:
+    try:
+        requirements = metadata.requires("regard") or []
+    except metadata.PackageNotFoundError:  # it runs from a checkout that nobody installed
+        requirements = []
+    for line in requirements:
         match = REQUIREMENT.match(line)
         assert match is not None, line
         name, least, extra = match.groups()
@@ -130,21 +138,33 @@ def _free_memory() -> int:
 
 def _disk() -> tuple[int, float, list[Problem]]:
     """Free space, speed, and what is wrong with the folder that regard was called in, where runs are made."""
-    size = 64 * 2**20
     try:
         free = shutil.disk_usage(Path()).free
+        content = bytes(min(64 * 2**20, free // 2))
         with tempfile.TemporaryFile(dir=Path()) as file:
             began = time.perf_counter()
-            file.write(bytes(min(size, free // 2)))
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            return free, size / (time.perf_counter() - began), []
+            return free, len(content) / (time.perf_counter() - began), []
     except OSError as error:
         problem = Problem(f"this folder cannot be written to ({error.strerror})", "go to one of your own, or give -o")
         return 0, 0.0, [problem]
 
 
-def _examined(device: torch.device) -> DeviceFindings:
+def _examined(name: str) -> DeviceFindings | Problem:
+    """A device that fails, or has no memory left, is what a person asks a doctor about."""
+    try:
+        difference = _arithmetic_error(torch.device(name))
+        if not difference < 1e-2:
+            return Problem(f"{name} computes wrongly: a model's output is off by {difference:.2g}", "do not use this device")
+        return _measured(torch.device(name))
+    except RuntimeError as error:
+        words = str(error).strip().splitlines()[0]
+        return Problem(f"{name} cannot be used: {words}", "free its memory, or look at its driver")
+
+
+def _measured(device: torch.device) -> DeviceFindings:
     on_gpu = device.type == "cuda"
     dtype = torch.bfloat16 if on_gpu else torch.float32
     flops = matmul_ceiling(device, dtype)
@@ -178,21 +198,14 @@ def _bandwidth(device: torch.device) -> float:
     """Of a copy that no cache holds: read once and written once."""
     source = torch.ones(2**26, device=device)  # 256 MiB
     target = torch.empty_like(source)
-
-    def seconds(work: Callable[[], object]) -> float:
-        _wait(device)
+    seconds = []
+    for _ in range(4):
+        synchronize(device)
         began = time.perf_counter()
-        work()
-        _wait(device)
-        return time.perf_counter() - began
-
-    copies = [seconds(lambda: target.copy_(source)) for _ in range(4)]
-    return 2 * source.nbytes / min(copies[1:])
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+        target.copy_(source)
+        synchronize(device)
+        seconds.append(time.perf_counter() - began)
+    return 2 * source.nbytes / min(seconds[1:])
 
 
 def _machine_problems(found: Findings) -> list[Problem]:
@@ -219,27 +232,15 @@ def _machine_problems(found: Findings) -> list[Problem]:
     return problems
 
 
-def _arithmetic_problems(devices: list[str]) -> list[Problem]:
-    """A tiny model in float64 on the CPU is what every device must agree with."""
-    from regard.model.transformer import Transformer
-
+@torch.no_grad()
+def _arithmetic_error(device: torch.device) -> float:
+    """How far a tiny model's output is from that of the same model in float64 on the CPU."""
     torch.manual_seed(1)
     model = Transformer(ModelConfig.preset("tiny", vocab_size=100)).eval()
     src, tgt = torch.randint(1, 100, (3, 9)), torch.randint(1, 100, (3, 7))
-    with torch.no_grad():
-        expected = model.double()(src, tgt)
-        problems = []
-        for name in devices:
-            found = model.float().to(name)(src.to(name), tgt.to(name)).double().cpu()
-            model.cpu().double()
-            difference = float((found - expected).abs().max())
-            if not difference < 1e-2:
-                problems.append(
-                    Problem(
-                        f"{name} computes wrongly: a model's output is off by {difference:.2g}", "do not use this device"
-                    )
-                )
-    return problems
+    expected = model.double()(src, tgt)
+    found = model.float().to(device)(src.to(device), tgt.to(device))
+    return float((found.cpu().double() - expected).abs().max())
 
 
 def _size(num_bytes: int) -> str:
@@ -255,7 +256,7 @@ def print_findings(findings: Findings) -> None:
     packages += [f"no {one.name} (pip install 'regard[{one.extra}]')" for one in findings.packages if not one.version]
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("regard", f"{findings.regard}, Python {findings.python}, {findings.system}")
-    table.add_row("packages", ", ".join(packages))
+    table.add_row("packages", ", ".join(packages) or "not known: regard runs from a checkout that is not installed")
     table.add_row("cores", f"{findings.cores} to use; torch takes {findings.threads}")
     table.add_row("memory", f"{_size(findings.free_memory_bytes)} free" if findings.free_memory_bytes else "not known")
     table.add_row(

@@ -29,16 +29,14 @@ def read_toml(path: Path) -> Table:
 def similar_path(path: str | Path) -> str:
     """What may have been meant by a path that is not there, to be put behind a complaint; nothing if there is no guess."""
     given = Path(path)
-    missing = next((one for one in [*reversed(given.parents), given] if not one.exists()), given)
     try:
+        missing = next((one for one in [*reversed(given.parents), given] if not one.exists()), given)
         names = [entry.name for entry in missing.parent.iterdir()]
-    except OSError:
+        guesses = [missing.with_name(name) for name in difflib.get_close_matches(missing.name, names)]
+        meant = [guess / given.relative_to(missing) for guess in guesses if (guess / given.relative_to(missing)).exists()]
+    except OSError:  # a folder that may not be looked into, or a name that cannot be one
         return ""
-    for name in difflib.get_close_matches(missing.name, names):
-        meant = missing.with_name(name) / given.relative_to(missing)
-        if meant.exists():
-            return f"; did you mean {meant}?"
-    return ""
+    return f"; did you mean {meant[0]}?" if meant else ""
 
 
 def parse_setting(text: str) -> Table:

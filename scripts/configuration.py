@@ -64,7 +64,14 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "`[train]`": ("train.", TrainConfig),
 }
 IS_A_TABLE = ("DataConfig", "ModelConfig", "TrainConfig", "CleaningConfig")
-KINDS = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "str | None": "text"}
+KINDS = {
+    "int": "whole number",
+    "float": "number",
+    "str": "text",
+    "bool": "true or false",
+    "str | None": "text",
+    "tuple[str, ...]": "texts",
+}
 
 
 def document() -> str:

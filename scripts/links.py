@@ -1,4 +1,4 @@
-"""Links from the documentation to lines of code: [`attention`](../regard/model/attention.py#L23) leads to where it is defined.
+"""Links from the documentation to lines of code, such as [`attention`](../regard/model/attention.py#L23).
 
     python scripts/links.py            # puts in the lines where things stand now
     python scripts/links.py --check    # says which are wrong
@@ -21,6 +21,8 @@ def defined_at(path: Path, name: str) -> int:
     lines = path.read_text(encoding="utf-8").splitlines()
     start = defined_at(path, owners[-1]) if owners and re.search(rf"^class {owners[-1]}\b", "\n".join(lines), re.M) else 0
     for number, line in enumerate(lines[start:], start=start + 1):
+        if start and re.match(r"[^\s#)]", line):
+            break  # the class is over
         if re.match(rf"\s*(?:def|class) {last}\b|{last}\b\s*[:=]", line):
             return number
     raise ValueError(f"{path.relative_to(ROOT)} does not define {name}")

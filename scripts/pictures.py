@@ -3,11 +3,13 @@
     regard demo --no-serve
     python scripts/pictures.py runs/demo -o docs/pictures
 
-Each is an SVG made here, of numbers that the model gave: nothing is drawn by hand.
+Each is an SVG made here, of numbers that the model gave: nothing is drawn by hand. (training.png is the run's own
+training.html, as a browser shows it: chromium --headless --window-size=1300,1000 --screenshot.)
 """
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -170,6 +172,9 @@ def masks(path: Path, tgt: list[str]) -> None:
         x = 20 + number * (length * cell + gap)
         drawing.text(x, 20, name, size=14)
         drawing.heat_map(x, top, mask.float() * 0.8, (cell, cell), most=1.0)
+        for line in range(1, length):
+            drawing.line([(x + line * cell, top), (x + line * cell, top + length * cell)], "#ccc", 0.6)
+            drawing.line([(x, top + line * cell), (x + length * cell, top + line * cell)], "#ccc", 0.6)
     drawing.save(path)
 
 
@@ -180,12 +185,13 @@ def curves(
     left, top, width, height = 70, 16, 560, 240
     furthest = max(x for _, points, _ in lines for x, _ in points)
     highest = max(y for _, points, _ in lines for _, y in points)
-    drawing = Drawing(left + width + 20, top + height + 44)
-    for part in range(5):
-        y = top + height * (1 - part / 4)
+    drawing = Drawing(left + width + 30, top + height + 44)
+    for tick in ticks(highest):
+        y = top + height * (1 - tick / highest)
         drawing.line([(left, y), (left + width, y)], "#ddd", 1)
-        drawing.text(left - 8, y + 4, f"{highest * part / 4:.{digits}f}", size=12, anchor="end")
-        drawing.text(left + width * part / 4, top + height + 18, f"{furthest * part / 4:,.0f}", size=12, anchor="middle")
+        drawing.text(left - 8, y + 4, f"{tick:.{digits}f}", size=12, anchor="end")
+    for tick in ticks(furthest):
+        drawing.text(left + width * tick / furthest, top + height + 18, f"{tick:,.0f}", size=12, anchor="middle")
     drawing.text(left + width / 2, top + height + 38, labels[0], size=12, anchor="middle")
     drawing.text(left, top - 3, labels[1], size=12)
     for number, (name, points, colour) in enumerate(lines):
@@ -197,6 +203,13 @@ def curves(
     drawing.save(path)
 
 
+def ticks(highest: float) -> list[float]:
+    """Round numbers from 0 up, about five."""
+    power = 10.0 ** math.floor(math.log10(highest / 4))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if highest / (factor * power) <= 5)
+    return [step * number for number in range(int(highest / step + 1e-9) + 1)]
+
+
 def schedules(path: Path) -> None:
     """Equation 3 for the paper's base model, with three warm-ups."""
     steps, blue = 20_000, ("#134ea8", "#5b8fdc", "#a9c5ef")
@@ -205,7 +218,7 @@ def schedules(path: Path) -> None:
         peak = paper_peak(512, warmup)
         rates = [
             (float(step), 1000 * learning_rate(step, schedule="inverse_sqrt", peak=peak, warmup=warmup, steps=steps))
-            for step in range(1, steps, 50)
+            for step in range(50, steps + 1, 50)
         ]
         lines.append((f"warmup {warmup:,}", rates, colour))
     curves(path, lines, ("step", "learning rate · 1000"), digits=2)

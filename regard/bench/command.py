@@ -10,7 +10,7 @@ bench = typer.Typer(
 )
 
 
-@bench.command("model")
+@bench.command("model", short_help="training steps, beside torch.nn.Transformer and Hugging Face Marian")
 def bench_model(
     preset: Annotated[str, typer.Option(help="tiny, small, base or big")] = "small",
     batch: Annotated[int, typer.Option(min=1, help="sentences in a batch")] = 128,
@@ -50,7 +50,7 @@ def bench_model(
     )
 
 
-@bench.command("train")
+@bench.command("train", short_help="whole training loops over a corpus, data loading included")
 def bench_train(
     data: Annotated[Path, typer.Argument(help="a folder that `regard prepare` made")],
     preset: Annotated[str, typer.Option(help="tiny, small, base or big")] = "small",
@@ -82,7 +82,7 @@ def bench_train(
     run(settings, data, json_path=json)
 
 
-@bench.command("search")
+@bench.command("search", short_help="whether translations depend on their batch")
 def bench_search(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     file: Annotated[str, typer.Argument(help="text to translate, one sentence a line")],
@@ -108,7 +108,7 @@ def bench_search(
     search(SearchBenchSettings(tuple(batch or (1, 7, 64)), (beam, wide), lines, device), run, file)
 
 
-@bench.command("decode")
+@bench.command("decode", short_help="translating, beside Hugging Face and CTranslate2")
 def bench_decode(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     file: Annotated[str, typer.Argument(help="text to translate, one sentence a line")],

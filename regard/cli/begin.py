@@ -11,7 +11,7 @@ def demo(
     minutes: Annotated[float | None, typer.Option(min=0.01, help="of training; default 4", show_default=False)] = None,
     no_serve: Annotated[bool, typer.Option("--no-serve", help="do not serve the page (which is yet to come)")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="of first values, order and dropout; default 1")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = None,
 ) -> None:
     """Train a German-English translator on the 40,000 sentence pairs that come with regard, measure it, and look at it.
 

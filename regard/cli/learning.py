@@ -82,7 +82,7 @@ def train(
         str | None, typer.Option(help="of an update, on its larger side; auto: what fits the GPU")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="of first values, order and dropout; default 1")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="repeatable on CUDA too, and slower")] = False,
     config: Annotated[Path | None, typer.Option(help="a TOML file with any of these and all other settings")] = None,
     set_: Annotated[

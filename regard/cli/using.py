@@ -28,7 +28,7 @@ def translate(
     align: Annotated[Path | None, typer.Option(help="write word alignments there, as `0-0 1-2` (Pharaoh)")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="write subwords, not text")] = False,
     json: Annotated[bool, typer.Option("--json", help="write all there is to a translation, one object a line")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = "auto",
 ) -> None:
     """Translate text, line by line. An empty line stays one; a line too long for the model is translated in parts.
 
@@ -79,7 +79,7 @@ def score(
         list[Path] | None, typer.Option(metavar="RUN", help="another run, to average with; may be repeated")
     ] = None,
     batch_tokens: Annotated[int, typer.Option(min=0, help="tokens at once; 0: what suits the device")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = "auto",
 ) -> None:
     """The log-probability (natural logarithm) that a run gives to each pair of lines, the end of the sentence included.
 
@@ -118,7 +118,7 @@ def evaluate(
     beam: Annotated[int, typer.Option(min=1, help="translations kept at each step of the search")] = 4,
     alpha: Annotated[float, typer.Option(min=0.0, help="of the length penalty; 0: none")] = 0.6,
     batch_tokens: Annotated[int, typer.Option(min=0, help="translated at once; 0: as many as suit the device")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; auto: a GPU where there is one")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; auto: cuda where there is one")] = "auto",
     num_resamples: Annotated[
         int, typer.Option(min=40, help="test sets drawn for intervals and p; fewer than 40 have no 2.5 % tail")
     ] = 1000,

@@ -1,6 +1,7 @@
 """`regard demo`: from nothing to a translator that was trained here, measured, and can be looked at."""
 
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -70,7 +71,7 @@ def run(settings: DemoSettings) -> None:
 def _require_own(folder: Path) -> None:
     """A run of other text would be measured on sentences it knows nothing of, and lose its own evaluation."""
     corpora = Run(folder).read_config().data.train
-    if [Path(corpus.src).parts[-4:] for corpus in corpora] != [Path(text("train", "de")).parts[-4:]]:
+    if not all(_is_own(corpus.src, "train") for corpus in corpora):
         raise ValueError(f"{folder} is a run of other text; give another folder with -o")
 
 
@@ -96,9 +97,16 @@ def _is_finished(folder: Path, settings: DemoSettings) -> bool:
 
 
 def _is_measured(folder: Path) -> bool:
-    """With the weights that are there now."""
+    """On the demo's own test sentences, with the weights that are there now."""
     report, weights = folder / "evaluation.json", Run(folder).model_path
-    return report.exists() and report.stat().st_mtime >= weights.stat().st_mtime
+    if not report.exists() or report.stat().st_mtime < weights.stat().st_mtime:
+        return False
+    return _is_own(json.loads(report.read_text(encoding="utf-8"))["settings"]["src"], "test")
+
+
+def _is_own(path: str | None, split: str) -> bool:
+    """Whether a file is one of the demo's, wherever regard was installed when it was read."""
+    return Path(path or "").parts[-4:] == Path(text(split, "de")).parts[-4:]
 
 
 def _training_seconds(folder: Path) -> float:
@@ -127,10 +135,10 @@ def _show(folder: Path, console: Console) -> None:
 
 def _say_what_next(folder: Path, console: Console) -> None:
     _say(console, "now type")
-    regard = _own_name()
+    regard, run = _own_name(), shlex.quote(str(folder))
     for command, what in (
-        (f'echo "Wo ist der Bahnhof?" | {regard} translate {folder}', "translate"),
-        (f"{regard} info {folder}", "what it is"),
+        (f'echo "Wo ist der Bahnhof?" | {regard} translate {run}', "translate"),
+        (f"{regard} info {run}", "what it is"),
         (f"{regard} train --help", "train your own"),
     ):
         _say(console, f"  {command:60}  # {what}")
@@ -139,11 +147,11 @@ def _say_what_next(folder: Path, console: Console) -> None:
 
 def _own_name() -> str:
     """How this command was called, so that what is shown can be typed."""
-    called = Path(sys.argv[0])
-    if called.name == "__main__.py":
-        return "python -m regard"
+    is_module = Path(sys.argv[0]).name == "__main__.py"
+    called = Path(sys.executable if is_module else sys.argv[0])
     found = shutil.which(called.name)
-    return called.name if found is not None and Path(found).samefile(called) else str(called)
+    name = called.name if found is not None and Path(found).samefile(called) else str(called)
+    return f"{name} -m regard" if is_module else name
 
 
 def _say(console: Console, sentence: str) -> None:

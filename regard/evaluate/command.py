@@ -65,8 +65,9 @@ def measure(settings: EvaluationSettings) -> tuple[Evaluation, Path]:
         evaluation = evaluate(text, systems, settings.num_resamples, progress)
     report = to_json(evaluation, asdict(settings))
     content = json.dumps(report, ensure_ascii=False, indent=1) + "\n"
-    write_atomically(folder / "evaluation.json", content.encode("utf-8", errors="backslashreplace"))
+    # The data last: where it is, all is.
     write_atomically(folder / "evaluation.html", page(evaluation, report).encode("utf-8", errors="replace"))
+    write_atomically(folder / "evaluation.json", content.encode("utf-8", errors="backslashreplace"))
     return evaluation, folder
 
 

@@ -22,7 +22,7 @@ from regard.text.tokenizer import PAD_ID, Tokenizer
 from regard.train.device import be_deterministic, find_device
 from regard.train.distributed import Processes
 from regard.train.loop import StopRequest, Training
-from regard.train.plan import largest_batch_tokens, open_stream, settled, with_intervals
+from regard.train.plan import largest_batch_tokens, left_to_the_plan, open_stream, settled, with_intervals
 from regard.train.progress import Display
 from regard.train.tensorboard import EventFiles
 
@@ -194,6 +194,8 @@ def _take_up(run: Run, given: Table) -> None:
     if new.train.steps and saved and new.train.steps < saved[-1]:
         raise ValueError(f"{run.folder} has done {saved[-1]:,} steps already; --steps {new.train.steps} is less")
     find_device(new.train.device)
+    if "train.steps" in changed:
+        new = replace(new, planned=())  # whoever counts steps does not go by the clock any more
     if changed:
         weights = run.read_weights()
         run.write_config(new, weights and weights._replace(final=False), regard.__version__)
@@ -219,14 +221,14 @@ def _train(run: Run, processes: Processes, display: Display) -> None:
             f"{config.train.accumulation}"
         )
     device = find_device(config.train.device, processes.local_rank)
+    stored = config
     if config.train.steps == 0:
-        train = _with_measured_steps(run, config, device, processes, display)
+        config = replace(config, planned=left_to_the_plan(config.train))
+        config = replace(config, train=_with_measured_steps(run, config, device, processes, display))
     else:
-        train = with_intervals(config.train)
-    if train != config.train:
-        config = replace(config, train=train)
-        if processes.is_main:
-            run.write_config(config, weights, regard.__version__)
+        config = replace(config, train=with_intervals(config.train))
+    if config != stored and processes.is_main:
+        run.write_config(config, weights, regard.__version__)
     training = Training(run, config, device, processes)
     if processes.is_main:
         run.clear_away()

@@ -82,7 +82,7 @@ class Learner:
             eps=config.adam_epsilon,
             fused=True,
         )
-        self._peak = config.learning_rate or paper_peak(model_config.d_model, config.warmup)
+        self._d_model = model_config.d_model
 
     @property
     def learning_rate(self) -> float:
@@ -90,8 +90,9 @@ class Learner:
         return self._learning_rate(self.step)
 
     def _learning_rate(self, step: int) -> float:
-        config = self.config
-        return learning_rate(step, schedule=config.schedule, peak=self._peak, warmup=config.warmup, steps=config.steps)
+        config = self.config  # as it is now: a run by the clock may have been planned anew
+        peak = config.learning_rate or paper_peak(self._d_model, config.warmup)
+        return learning_rate(step, schedule=config.schedule, peak=peak, warmup=config.warmup, steps=config.steps)
 
     def update(self, batches: Sequence[tuple[int, Batch]], totals: Totals) -> None:
         """One step of Adam on the mean loss over the tokens of all processes' batches. `batches` are this process's, each

@@ -28,7 +28,7 @@ from regard.train.health import attention_health, complaints
 from regard.train.learner import Learner
 from regard.train.metrics import Totals, append_line, cut_back, line_of, size_on_disk
 from regard.train.page import write_page
-from regard.train.plan import open_stream
+from regard.train.plan import open_stream, steps_by_the_clock, with_steps
 from regard.train.progress import Display, memory_bytes
 from regard.train.tensorboard import EventFiles
 from regard.train.validation import Validation, ValidationText
@@ -86,7 +86,8 @@ class Training:
         self.totals = Totals(device)
         self.place = Place(0, 0)
         self.best: Best | None = None
-        self._interval_began = time.perf_counter()
+        self._began = self._interval_began = time.perf_counter()
+        self._seconds_before = self._validation_seconds = 0.0
         self._lost_in_a_row = 0
         self._require_positions()
 
@@ -107,6 +108,7 @@ class Training:
         state = checkpoint.state
         self.learner.restore(checkpoint.weights, checkpoint.optimizer, state["step"])
         self.place = Place(*state["place"])
+        self._seconds_before = state.get("seconds", 0.0)
         self.totals.restore(state["totals"])
         if self.processes.is_main:
             cut_back(self.run.metrics_path, state["metrics_bytes"], is_needed=True)
@@ -174,9 +176,9 @@ class Training:
 
     def go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         """Until the last step, or until it stops early."""
-        train = self.config.train
-        self._interval_began = time.perf_counter()
-        while self.learner.step < train.steps and not self._has_lost_patience():
+        self._began = self._interval_began = time.perf_counter()
+        while self.learner.step < self.config.train.steps and not self._has_lost_patience():
+            train = self.config.train
             self.place = self._update(self.place)
             step = self.learner.step
             display.step(step)
@@ -187,26 +189,47 @@ class Training:
             if step % train.valid_every == 0 or is_last:
                 display.doing("validating")
                 self._validate(display, events)
+                self._validation_seconds = time.perf_counter() - pause_began
                 self._note("validation_seconds", pause_began)
-            if self.is_saved_at(step):
+            is_scheduled = self._is_saved_at(step)
+            if is_scheduled:
                 save_began = time.perf_counter()
                 self.save()
                 self._publish()
                 self._note("saving_seconds", save_began)
+                self._plan_anew(display)
             self._interval_began += time.perf_counter() - pause_began
             if signum := self.processes.largest(stop.signum):
-                if not self.is_saved_at(step):
-                    self.save()
+                if not is_scheduled:
+                    self.save(scheduled=False)
                 display.say(f"stopped after step {step:,}, which is saved; the same command continues from there")
                 raise SystemExit(128 + signum)
+
+    def _plan_anew(self, display: Display) -> None:
+        """Where a run goes by the clock. Only after a checkpoint, which then belongs to the new plan: what continues from it
+        does as the run did."""
+        steps = steps_by_the_clock(
+            self.config, step=self.learner.step, seconds=self._seconds(), reserve=self._validation_seconds
+        )
+        steps = self.processes.from_main(steps)
+        if steps == self.config.train.steps:
+            return
+        self.config = with_steps(self.config, steps)
+        self.learner.config = self.config.train
+        display.plan(steps)
+        if self.processes.is_main:
+            self.run.write_config(self.config, self.run.read_weights(), regard.__version__)
+
+    def _seconds(self) -> float:
+        """Spent on this run so far, by all who worked on it."""
+        return self._seconds_before + time.perf_counter() - self._began
 
     def _note(self, what: str, began: float) -> None:
         if self.processes.is_main:
             append_line(self.run.timing_path, {"step": self.learner.step, what: time.perf_counter() - began})
 
-    def is_saved_at(self, step: int) -> bool:
-        """Whether a checkpoint belongs to this step. One that was saved because of a signal does not, and is never averaged:
-        a run that was stopped ends like one that was not."""
+    def _is_saved_at(self, step: int) -> bool:
+        """Whether a checkpoint belongs to this step, by the plan as it is now."""
         train = self.config.train
         return step % train.save_every == 0 or step % train.valid_every == 0 or step == train.steps
 
@@ -268,8 +291,9 @@ class Training:
         for complaint in complaints(layers, warmed_up=step > max(1000, self.config.train.warmup)):
             display.warn(complaint)
 
-    def save(self) -> None:
-        """Shared: the others may have to wait, or to stop early."""
+    def save(self, *, scheduled: bool = True) -> None:
+        """Shared: the others may have to wait, or to stop early. What is saved because of a signal is not `scheduled`, and
+        never averaged: a run that was stopped ends like one that was not."""
         best = self.best
         age = self.processes.from_main(best.age if best else 0)
         if not self.processes.is_main:
@@ -281,6 +305,8 @@ class Training:
         state = {
             "step": self.learner.step,
             "place": list(self.place),
+            "seconds": self._seconds(),
+            "scheduled": scheduled,
             "totals": self.totals.to_list(),
             "best": None if best is None else asdict(best),
             "metrics_bytes": size_on_disk(self.run.metrics_path),
@@ -312,7 +338,7 @@ class Training:
         write_page(self.run, self.config)
 
     def _scheduled_steps(self) -> list[int]:
-        return [step for step in self.run.saved_steps() if 0 < step <= self.learner.step and self.is_saved_at(step)]
+        return [step for step in self.run.saved_steps() if 0 < step <= self.learner.step and self.run.is_scheduled(step)]
 
     def _steps_to_average(self) -> list[int]:
         return self._scheduled_steps()[-self.config.train.keep_checkpoints :]

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from regard.config import AUTO, ModelConfig, TrainConfig
+from regard.config import AUTO, ModelConfig, RunConfig, TrainConfig
 from regard.data.batch import Batch
 from regard.data.batching import PairLengths, epoch_batches, epoch_pairs, padding_share
 from regard.data.report import pair_weights, read_report
@@ -20,6 +21,10 @@ from regard.train.metrics import Totals
 MAX_PADDING = 0.05
 SMALLEST_BATCH = 512  # tokens of one of an update's batches; below, arithmetic would be done in crumbs
 EPOCHS = 30
+FOLLOW_STEPS = ("steps", "warmup", "log_every", "valid_every", "save_every")
+TELLING_SECONDS = 2.0  # from then on, the time that steps took says something
+PLAN_STANDS_FROM = 0.75  # of a run
+WORTH_A_PLAN = 0.03  # of the steps; less is not worth another learning rate
 COMPILE_PAYS = 10_000  # updates of a GPU; compiling takes two minutes and saves a quarter of each (EXPERIMENTS.md)
 
 
@@ -66,6 +71,33 @@ def with_intervals(config: TrainConfig) -> TrainConfig:
         valid_every=config.valid_every or min(5000, max(1, config.steps // 10)),
         save_every=config.save_every or min(1000, max(1, config.steps // 20)),
     )
+
+
+def left_to_the_plan(config: TrainConfig) -> tuple[str, ...]:
+    """What depends on the number of steps and was not given."""
+    return tuple(name for name in FOLLOW_STEPS if getattr(config, name) == 0)
+
+
+def steps_by_the_clock(config: RunConfig, *, step: int, seconds: float, reserve: float) -> int:
+    """How many steps a run of so many minutes will have, now that `step` of them took so many seconds: machines do not keep
+    the speed of their first ones. What is left after the last step, `reserve`, counts as well. In the last quarter, of
+    steps and of time, the learning rate comes down as planned."""
+    train = config.train
+    is_last_quarter = step > PLAN_STANDS_FROM * train.steps and seconds > PLAN_STANDS_FROM * 60 * train.minutes
+    if "steps" not in config.planned or seconds < TELLING_SECONDS or is_last_quarter:
+        return train.steps
+    left = 60 * train.minutes - seconds - reserve
+    steps = max(step + 1, round(step + left * step / seconds))
+    return steps if abs(steps - train.steps) > WORTH_A_PLAN * train.steps else train.steps
+
+
+def with_steps(config: RunConfig, steps: int) -> RunConfig:
+    """The same run with another number of steps, and what follows from it; as many validations as before."""
+    train = config.train
+    anew: dict[str, Any] = dict.fromkeys(config.planned, 0)
+    if "valid_every" in anew:
+        anew["valid_every"] = max(1, round(train.valid_every * steps / train.steps))
+    return replace(config, train=with_intervals(replace(train, **anew | {"steps": steps})))
 
 
 def batch_tokens(config: TrainConfig) -> int:

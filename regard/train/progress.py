@@ -35,6 +35,11 @@ class Display:
         with self._progress:
             yield
 
+    def plan(self, steps: int) -> None:
+        """Another number of steps than there was to be."""
+        self._steps = steps
+        self._progress.update(self._task, total=steps)
+
     def say(self, sentence: str) -> None:
         self._console.out(sentence, highlight=False)
 

@@ -23,7 +23,7 @@ ALL_DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 # Commands that would take long are given smaller numbers; what a command line begins with decides.
 SMALLER = {
     "regard train": "--preset tiny --steps 4 --device cpu",
-    "torchrun": "--preset tiny --steps 4 --device cpu --set train.accumulation=2",
+    "torchrun": "--preset tiny --steps 4 --device cpu",
     "regard demo": "--minutes 0.02 --device cpu",
     "regard bench model": "--preset tiny --batch 2 --length 5 --vocab 50 --rounds 1 --steps 1",
     "regard bench train": "--preset tiny --rounds 1 --updates 1",
@@ -75,9 +75,9 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def with_runs(workplace: Path, path: Path) -> Path:
-    """Trained runs and prepared text, under the names by which the document uses what it did not make itself."""
-    made = set(re.findall(r"-o (\S+)", "\n".join(commands(path))))
+def with_runs(workplace: Path, typed: str = "") -> Path:
+    """Trained runs and prepared text, under the names that documents use, but for what the commands make themselves."""
+    made = set(re.findall(r"-o (\S+)", typed)) | ({"runs/demo"} if "demo --no-serve" in typed else set())
     for name in {"runs/mine", "runs/other", "runs/kftt", "runs/demo"} - made:
         (workplace / name).symlink_to(STORED_RUN)
     if "prepared" not in made:
@@ -106,16 +106,15 @@ def run(command: str, folder: Path) -> str:
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if commands(path)], ids=lambda path: path.name)
 def test_commands_run(path: Path, workplace: Path) -> None:
     """All of a document in one folder, one after the other, as a reader would type them."""
-    folder = with_runs(workplace, path)
-    if path.name == "quick-start.md" or "make demo" in path.read_text(encoding="utf-8"):
-        (folder / "runs" / "demo").unlink()  # its own
-    for command in commands(path):
-        run(as_run(command), folder)
+    every = list(map(as_run, commands(path)))
+    folder = with_runs(workplace, "\n".join(every))
+    for command in every:
+        run(command, folder)
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=lambda path: path.name)
 def test_python_examples_run(path: Path, workplace: Path) -> None:
-    folder = with_runs(workplace, path)
+    folder = with_runs(workplace)
     script = "\n".join(blocks(path, "python"))
     checks = [f"assert tuple(({name}).shape) == {shape}, {name!r}" for name, shape in shapes(script)]
     (folder / "example.py").write_text(script + "\n" + "\n".join(checks), encoding="utf-8")
@@ -140,10 +139,11 @@ def test_every_command_in_the_documents_is_known() -> None:
 
 
 def test_toml_examples_are_settings() -> None:
-    for path in DOCUMENTS:
-        for block in blocks(path, "toml"):
-            data, _, _ = _read_settings(tomllib.loads(block))
-            assert data is not None
+    every = [block for path in DOCUMENTS for block in blocks(path, "toml")]
+    assert every
+    for block in every:
+        data, _, _ = _read_settings(tomllib.loads(block))
+        assert data is not None
 
 
 @pytest.mark.parametrize("path", ALL_DOCUMENTS, ids=lambda path: path.name)
@@ -185,8 +185,9 @@ def test_the_chinese_readme_says_the_same() -> None:
     for language in ("sh", "python", "text"):
         assert blocks(english, language) == blocks(chinese, language)
     one, other = (path.read_text(encoding="utf-8") for path in (english, chinese))
-    for pattern in (r"\]\(([^)\s]+)\)", r'src="([^"]+)"', r"^(#+|\|)", r"\b\d+\.\d+\b", r"`([^`\n]+)`"):
+    for pattern in (r"\]\(([^)\s]+)\)", r'src="([^"]+)"', r"^(#+|\|)", r"\b\d+\.\d+\b"):
         assert sorted(re.findall(pattern, one, re.MULTILINE)) == sorted(re.findall(pattern, other, re.MULTILINE))
+    assert set(re.findall(r"`([^`\n]+)`", one)) == set(re.findall(r"`([^`\n]+)`", other))
 
 
 def test_the_file_map_names_every_module() -> None:

@@ -49,7 +49,7 @@ def test_the_sdist_has_what_tests_need(built: Path) -> None:
 @pytest.mark.slow
 def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
     [wheel] = built.glob("*.whl")
-    venv.create(tmp_path / "venv", with_pip=True)
+    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"
     torch = next(line for line in (ROOT / "constraints.txt").read_text().splitlines() if line.startswith("torch=="))
     for what in (torch, str(wheel)):
@@ -62,8 +62,6 @@ def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path) ->
 
 
 def run(command: list[str], folder: Path) -> str:
-    result = subprocess.run(
-        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=1200, check=False
-    )
+    result = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=1200, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout

@@ -13,7 +13,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from regard.checkpoint import Run, sha256
+from regard.config import RunConfig
+from regard.data.stream import Place
+from regard.train import loop
 from regard.train.command import run as train_command
+from regard.train.loop import Training
 from tests.commands.test_bench import run
 from tests.commands.test_prepare import HOSTILE, flags, text
 
@@ -269,3 +273,43 @@ def test_a_toml_file_says_it_all_and_minutes_become_steps(corpus: Path) -> None:
     assert train_config.minutes == 0.02 and train_config.steps > 0 and train_config.batch_tokens == 128
     again = run("train", "--config", str(corpus / "mine.toml"), "--set", "train.warmup=7", "-o", str(out))
     assert again.returncode == 0 and "is finished" in again.stderr, again.stderr
+
+
+def test_planned_anew_and_stopped_it_ends_as_it_would_have(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run by the clock finds, after its checkpoint of step 4, that there is time for 60 steps rather than for 40. Stopped
+    just then, it goes on by the new plan, and ends with the same bits as one that was not stopped."""
+
+    def clock(config: RunConfig, *, step: int, **_: float) -> int:
+        return 60 if step == 4 else config.train.steps
+
+    def given() -> dict[str, object]:
+        sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
+        data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
+        train = {"minutes": 0.1, "learning_rate": 0.0, "batch_tokens": 256, "device": "cpu"}
+        return {"preset": "tiny", "data": data, "train": train}
+
+    monkeypatch.setattr(Training, "steps_within", lambda *_: (40, 20))
+    monkeypatch.setattr(loop, "steps_by_the_clock", clock)
+    undisturbed, stopped = corpus / "by the clock", corpus / "by the clock, stopped"
+    train_command(given(), undisturbed)
+    config = Run(undisturbed).read_config()
+    assert config.planned == ("steps", "warmup", "log_every", "valid_every", "save_every")
+    assert (config.train.steps, config.train.warmup, config.train.valid_every, config.train.save_every) == (60, 12, 30, 3)
+    assert Run(undisturbed).saved_steps()[-5:] == [48, 51, 54, 57, 60]
+    update = Training._update
+
+    def interrupted(self: Training, place: Place) -> Place:
+        if self.learner.step == 5:
+            raise SystemExit(1)  # as a kill would: step 5 was done, and is not saved
+        return update(self, place)
+
+    monkeypatch.setattr(Training, "_update", interrupted)
+    with pytest.raises(SystemExit):
+        train_command(given(), stopped)
+    monkeypatch.setattr(Training, "_update", update)
+    monkeypatch.setattr(loop, "steps_by_the_clock", lambda config, **_: config.train.steps)  # it was decided before
+    train_command({}, stopped)
+    assert digests(stopped, 60) == digests(undisturbed, 60)
+    longer = run("train", "-o", str(stopped), "--steps", "66")
+    assert longer.returncode == 0, longer.stderr
+    assert Run(stopped).saved_steps()[-1] == 66, "whoever counts steps does not go by the clock"

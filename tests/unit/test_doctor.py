@@ -28,7 +28,7 @@ HEALTHY = doctor.Findings(
 
 def test_a_healthy_machine_has_no_problem() -> None:
     assert doctor._machine_problems(HEALTHY) == []
-    assert doctor._arithmetic_problems(["cpu"]) == []
+    assert doctor._arithmetic_error(torch.device("cpu")) < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,14 @@ def test_old_and_missing_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
+def test_a_checkout_that_is_not_installed_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    assert doctor._packages() == ((), [])
+
+
 def test_requirements_are_of_the_form_it_reads() -> None:
     """Those of the real package, as they were installed."""
     names = {package.name for package in doctor._packages()[0]}
@@ -85,8 +93,19 @@ def test_wrong_arithmetic_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         return logits if logits.dtype == torch.float64 else logits * 1.5
 
     monkeypatch.setattr(Transformer, "project", wrong_in_single_precision)
-    [problem] = doctor._arithmetic_problems(["cpu"])
+    problem = doctor._examined("cpu")
+    assert isinstance(problem, doctor.Problem)
     assert "cpu computes wrongly" in problem.what
+
+
+def test_a_device_that_fails_is_a_problem_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: torch.device) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB\nand much more")
+
+    monkeypatch.setattr(doctor, "_bandwidth", full)
+    assert doctor._examined("cpu") == doctor.Problem(
+        "cpu cannot be used: CUDA out of memory. Tried to allocate 256 MiB", "free its memory, or look at its driver"
+    )
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,11 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from regard.config import TrainConfig
+from regard.config import CorpusConfig, DataConfig, RunConfig, TrainConfig
 from regard.data.batch import Batch
 from regard.data.batching import PairLengths, padding_share
 from regard.train import plan
-from regard.train.plan import accumulation_for, batch_tokens, largest_batch_tokens, settled, with_intervals
+from regard.train.plan import (
+    accumulation_for,
+    batch_tokens,
+    largest_batch_tokens,
+    left_to_the_plan,
+    settled,
+    steps_by_the_clock,
+    with_intervals,
+    with_steps,
+)
 from regard.train.tensorboard import EventFiles
 from tests.conftest import tiny_config
 from tests.unit.test_stream import make_stream
@@ -101,3 +110,57 @@ def test_event_files_where_tensorboard_is_installed(monkeypatch: pytest.MonkeyPa
     with EventFiles(tmp_path, after_step=10) as events:
         events.add({"step": 12, "loss": 3.5})
     assert len(written) == 3
+
+
+def clocked_run(*, steps: int, minutes: float, **given: Any) -> RunConfig:
+    """A run that was planned to have so many steps in so many minutes."""
+    train = TrainConfig(minutes=minutes, warmup=0, device="cpu", precision="float32", compile="off", **given)
+    planned = left_to_the_plan(train)
+    corpus = CorpusConfig(src="a", tgt="b")
+    data = DataConfig(train=(corpus,), valid=corpus)
+    return RunConfig(planned=planned, data=data, model=tiny_config(), train=with_intervals(replace(train, steps=steps)))
+
+
+@pytest.mark.parametrize("planned", [104, 1000, 2000, 20_000])
+def test_a_run_by_the_clock_ends_when_it_shall(planned: int) -> None:
+    """Whatever the first seconds made of it: on a machine that does 8 steps a second, 4 minutes are 1,920 steps."""
+    config, seconds, step, reserve = clocked_run(steps=planned, minutes=4.0), 0.0, 0, 2.0
+    while step < config.train.steps:
+        step, seconds = step + 1, seconds + 1 / 8
+        if step % config.train.save_every == 0:
+            steps = steps_by_the_clock(config, step=step, seconds=seconds, reserve=reserve)
+            config = config if steps == config.train.steps else with_steps(config, steps)
+    assert abs(seconds + reserve - 240) < 10
+    assert config.train == with_intervals(replace(config.train, warmup=0, log_every=0, save_every=0))
+    assert 8 <= step // config.train.valid_every <= 12, "as many validations as were planned"
+
+
+def test_a_machine_that_slows_down_ends_in_time_with_fewer_steps() -> None:
+    config, seconds, step = clocked_run(steps=1920, minutes=4.0), 0.0, 0
+    while step < config.train.steps:
+        step, seconds = step + 1, seconds + (1 / 8 if seconds < 60 else 1 / 4)
+        if step % config.train.save_every == 0:
+            steps = steps_by_the_clock(config, step=step, seconds=seconds, reserve=0.0)
+            config = config if steps == config.train.steps else with_steps(config, steps)
+    assert 235 < seconds < 275
+    assert step < 1920
+
+
+def test_what_was_given_is_not_planned() -> None:
+    config = clocked_run(steps=1000, minutes=4.0, valid_every=7, save_every=9)
+    assert config.planned == ("steps", "warmup", "log_every")
+    longer = with_steps(config, 3000).train
+    assert (longer.valid_every, longer.save_every) == (7, 9)
+    assert (longer.steps, longer.warmup) == (3000, 400)
+
+
+def test_a_plan_stands_where_steps_were_given_or_the_end_is_near() -> None:
+    clocked = clocked_run(steps=1000, minutes=4.0)
+    assert steps_by_the_clock(clocked, step=700, seconds=20.0, reserve=0.0) > 1000
+    assert steps_by_the_clock(clocked, step=800, seconds=182.0, reserve=0.0) == 1000, "the last quarter"
+    assert steps_by_the_clock(clocked, step=800, seconds=20.0, reserve=0.0) > 1000, "of steps, not of time"
+    assert steps_by_the_clock(clocked, step=700, seconds=1.0, reserve=0.0) == 1000, "too early to tell"
+    given = replace(clocked, planned=())
+    assert steps_by_the_clock(given, step=700, seconds=20.0, reserve=0.0) == 1000
+    late = steps_by_the_clock(clocked, step=500, seconds=300.0, reserve=0.0)
+    assert late == 501, "the time is over"
