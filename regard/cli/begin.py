@@ -9,13 +9,14 @@ import typer
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="the run's folder")] = Path("runs/demo"),
     minutes: Annotated[float | None, typer.Option(min=0.01, help="of training; default 4", show_default=False)] = None,
-    no_serve: Annotated[bool, typer.Option("--no-serve", help="do not serve the page (which is yet to come)")] = False,
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="do not serve the page in the end")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="of first values, order and dropout; default 1")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = None,
 ) -> None:
     """Train a German-English translator on the 40,000 sentence pairs that come with regard, measure it, and look at it.
 
-    Nothing is downloaded. Ctrl-C is safe at any moment: the same command goes on where it stopped.
+    Then the page that looks inside is served, until Ctrl-C. Nothing is downloaded. Ctrl-C is safe at any moment: the same
+    command goes on where it stopped.
 
     \b
     Examples:

@@ -15,12 +15,15 @@ from rich.table import Table as PrintedTable
 
 from regard.checkpoint import Run
 from regard.evaluate.command import EvaluationSettings, measure
+from regard.serve.command import is_free, missing_packages, serve
+from regard.serve.settings import ServeSettings
 from regard.settings import Table, merged, read_toml
 from regard.train import command as training
 from regard.train.progress import duration
 
 HERE = Path(__file__).parent
 NUM_EXAMPLES = 8
+PORT = 8000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,17 @@ def run(settings: DemoSettings) -> None:
         f"trained in {duration(_training_seconds(folder))}; this command took {duration(time.perf_counter() - began)}\n",
     )
     _say_what_next(folder, console)
+    if settings.serve:
+        _serve(folder, settings, console)
+
+
+def _serve(folder: Path, settings: DemoSettings, console: Console) -> None:
+    """The page, until Ctrl-C. At another port where somebody is at the usual one."""
+    if missing := missing_packages():
+        _say(console, f"(for the page that looks inside, install {' and '.join(missing)}: pip install 'regard[serve]')")
+        return
+    port = PORT if is_free("127.0.0.1", PORT) else 0
+    serve(ServeSettings(runs=(folder,), port=port, device=settings.device or "auto"))
 
 
 def _require_own(folder: Path) -> None:
@@ -139,6 +153,7 @@ def _say_what_next(folder: Path, console: Console) -> None:
     for command, what in (
         (f'echo "Wo ist der Bahnhof?" | {regard} translate {run}', "translate"),
         (f"{regard} info {run}", "what it is"),
+        (f"{regard} serve {run}", "the page that looks inside"),
         (f"{regard} train --help", "train your own"),
     ):
         _say(console, f"  {command:60}  # {what}")

@@ -15,7 +15,7 @@ CONNECTIONS = 2000
 
 def serve(settings: ServeSettings) -> None:
     """Until a signal comes. SIGTERM and Ctrl-C finish what is running, and are then a success."""
-    if missing := [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]:
+    if missing := missing_packages():
         raise ValueError(f"{' and '.join(missing)} must be installed to serve: pip install 'regard[serve]'")
     import uvicorn
 
@@ -49,6 +49,20 @@ def serve(settings: ServeSettings) -> None:
     if not service.batcher.close(0.0):  # someone's last batch, which nobody waits for any more
         sys.stdout.flush()
         os._exit(0)
+
+
+def missing_packages() -> list[str]:
+    """What serving needs and is not there."""
+    return [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether nobody else listens there."""
+    try:
+        listening(host, port).close()
+    except ValueError:
+        return False
+    return True
 
 
 def listening(host: str, port: int) -> socket.socket:
