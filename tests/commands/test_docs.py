@@ -116,6 +116,8 @@ def test_commands_run(path: Path, workplace: Path) -> None:
 def test_python_examples_run(path: Path, workplace: Path) -> None:
     folder = with_runs(workplace)
     script = "\n".join(blocks(path, "python"))
+    if "exported" in script:
+        run(as_run("regard export runs/mine --to ctranslate2 -o exported"), folder)
     checks = [f"assert tuple(({name}).shape) == {shape}, {name!r}" for name, shape in shapes(script)]
     (folder / "example.py").write_text(script + "\n" + "\n".join(checks), encoding="utf-8")
     run(f"{sys.executable} example.py", folder)
