@@ -1,6 +1,7 @@
 """`regard` and `python -m regard`, which is also how torchrun starts it."""
 
 import io
+import os
 import signal
 import sys
 
@@ -17,9 +18,21 @@ def main() -> None:
         app()
     except (ValueError, OSError) as error:
         print(f"regard: {error}", file=sys.stderr)
-        sys.exit(2)
+        _exit(2)
     except KeyboardInterrupt:
-        sys.exit(130)
+        _exit(130)
+    except SystemExit as ending:
+        _exit(ending.code)
+
+
+def _exit(code: int | str | None) -> None:
+    if isinstance(code, int) and "WORLD_SIZE" in os.environ:
+        # DistributedDataParallel keeps gloo's threads for ever, and one that still has to give back a tensor would abort a
+        # Python that is shutting down; so a process among several ends without that.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -32,11 +32,12 @@ def similar_path(path: str | Path) -> str:
     try:
         missing = next((one for one in [*reversed(given.parents), given] if not one.exists()), given)
         names = [entry.name for entry in missing.parent.iterdir()]
-        guesses = [missing.with_name(name) for name in difflib.get_close_matches(missing.name, names)]
-        meant = [guess / given.relative_to(missing) for guess in guesses if (guess / given.relative_to(missing)).exists()]
+        close = difflib.get_close_matches(missing.name, names)
+        guesses = [missing.with_name(name) / given.relative_to(missing) for name in close]
+        meant = next((guess for guess in guesses if guess.exists()), None)
     except OSError:  # a folder that may not be looked into, or a name that cannot be one
         return ""
-    return f"; did you mean {meant[0]}?" if meant else ""
+    return f"; did you mean {meant}?" if meant else ""
 
 
 def parse_setting(text: str) -> Table:

@@ -1,21 +1,17 @@
 """docs/configuration.md: every setting, as the dataclasses of regard/config.py have it.
 
-    python scripts/configuration.py            # writes it
-    python scripts/configuration.py --check    # says whether it is current
+    python scripts/configuration.py    # writes it
 
 A setting's meaning is the comment beside (or above) its field, so that there is one place to change.
 """
 
-import argparse
 import ast
 import dataclasses
 import inspect
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
-from regard import config
 from regard.config import (
     PRESETS,
     TRAIN_PRESETS,
@@ -142,15 +138,5 @@ def _comments(kind: type[Any]) -> dict[str, str]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    if not options.check:
-        DOCUMENT.write_text(document(), encoding="utf-8")
-    elif DOCUMENT.read_text(encoding="utf-8") != document():
-        sys.exit(f"{DOCUMENT.name} is not what {config.__name__} says; run python scripts/configuration.py")
-
-
 if __name__ == "__main__":
-    main()
+    DOCUMENT.write_text(document(), encoding="utf-8")

@@ -1,14 +1,11 @@
 """Links from the documentation to lines of code, such as [`attention`](../regard/model/attention.py#L23).
 
-    python scripts/links.py            # puts in the lines where things stand now
-    python scripts/links.py --check    # says which are wrong
+    python scripts/links.py    # puts in the lines where things stand now
 
 The last name in the link's text is a function, class, method or constant of the file.
 """
 
-import argparse
 import re
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -37,16 +34,8 @@ def with_lines(document: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
     for document in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]):
-        text = with_lines(document)
-        if text == document.read_text(encoding="utf-8"):
-            continue
-        if options.check:
-            sys.exit(f"{document.relative_to(ROOT)} links to lines that have moved; run python scripts/links.py")
-        document.write_text(text, encoding="utf-8")
+        document.write_text(with_lines(document), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,22 +8,22 @@ training.html, as a browser shows it: chromium --headless --window-size=1300,100
 """
 
 import argparse
-import json
 import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 import regard
+from regard.checkpoint import Run
 from regard.data.batch import collate
 from regard.model.attention import causal_mask
 from regard.model.embedding import sinusoids
 from regard.model.trace import Trace
 from regard.text.tokenizer import SPACE
+from regard.train.metrics import read_lines
 from regard.train.schedule import learning_rate, paper_peak
 from regard.translate.alignment import place_for
 
@@ -226,7 +226,7 @@ def schedules(path: Path) -> None:
 
 def learning(path: Path, run: Path) -> None:
     """Loss of a run while it learnt."""
-    metrics: list[dict[str, Any]] = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    metrics = read_lines(Run(run).metrics_path)
     train = [(float(line["step"]), float(line["nll"])) for line in metrics if "nll" in line]
     valid = [(float(line["step"]), float(line["valid_nll"])) for line in metrics if "valid_nll" in line]
     lines = [("training text", train, "#5b8fdc"), ("validation text", valid, "#be2828")]

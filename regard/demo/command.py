@@ -7,7 +7,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,6 +18,7 @@ from regard.serve.command import is_free, missing_packages, serve
 from regard.serve.settings import ServeSettings
 from regard.settings import Table, merged, read_toml
 from regard.train import command as training
+from regard.train.metrics import read_lines
 from regard.train.progress import duration
 
 HERE = Path(__file__).parent
@@ -47,23 +47,26 @@ def run(settings: DemoSettings) -> None:
     console = Console(highlight=False)
     folder = settings.folder
     is_new = not Run(folder).config_path.exists()
-    if not is_new:
-        _require_own(folder)
     if is_new:
         _say(
             console,
             "German → English, from 40,000 sentence pairs of Tatoeba (CC BY 2.0 FR, tatoeba.org), none of it downloaded",
         )
+    else:
+        _require_own(folder)
     if is_new or not _is_finished(folder, settings):
         training.run(_recipe(settings, is_new=is_new), folder)
-    if not _is_measured(folder):
+    report = _own_report(folder)
+    if report is None:
         _say(console, "\ntranslating the 1,000 test sentences, which were kept apart, with beam 4")
         measure(
             EvaluationSettings(
                 system=str(folder), src=text("test", "de"), refs=(text("test", "en"),), device=settings.device or "auto"
             )
         )
-    _show(folder, console)
+        report = _own_report(folder)
+        assert report is not None
+    _show(report, console)
     _say(
         console,
         f"trained in {duration(_training_seconds(folder))}; this command took {duration(time.perf_counter() - began)}\n",
@@ -110,12 +113,13 @@ def _is_finished(folder: Path, settings: DemoSettings) -> bool:
     return weights is not None and weights.final
 
 
-def _is_measured(folder: Path) -> bool:
-    """On the demo's own test sentences, with the weights that are there now."""
-    report, weights = folder / "evaluation.json", Run(folder).model_path
-    if not report.exists() or report.stat().st_mtime < weights.stat().st_mtime:
-        return False
-    return _is_own(json.loads(report.read_text(encoding="utf-8"))["settings"]["src"], "test")
+def _own_report(folder: Path) -> Table | None:
+    """What was measured on the demo's own test sentences, with the weights that are there now, if it was."""
+    path, weights = folder / "evaluation.json", Run(folder).model_path
+    if not path.exists() or path.stat().st_mtime < weights.stat().st_mtime:
+        return None
+    report: Table = json.loads(path.read_text(encoding="utf-8"))
+    return report if _is_own(report["settings"]["src"], "test") else None
 
 
 def _is_own(path: str | None, split: str) -> bool:
@@ -125,12 +129,11 @@ def _is_own(path: str | None, split: str) -> bool:
 
 def _training_seconds(folder: Path) -> float:
     """Updates, validations and checkpoints, however often it was interrupted."""
-    lines = Run(folder).timing_path.read_text(encoding="utf-8").splitlines()
-    return sum(float(value) for line in lines for name, value in json.loads(line).items() if name.endswith("seconds"))
+    lines = read_lines(Run(folder).timing_path)
+    return sum(float(value) for line in lines for name, value in line.items() if name.endswith("seconds"))
 
 
-def _show(folder: Path, console: Console) -> None:
-    report: dict[str, Any] = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+def _show(report: Table, console: Console) -> None:
     table = PrintedTable(title=f"the first {NUM_EXAMPLES} of the test sentences", title_justify="left")
     for heading in ("German", "regard", "a person"):
         table.add_column(heading, ratio=1)

@@ -189,8 +189,7 @@ class Training:
             if step % train.valid_every == 0 or is_last:
                 display.doing("validating")
                 self._validate(display, events)
-                self._validation_seconds = time.perf_counter() - pause_began
-                self._note("validation_seconds", pause_began)
+                self._validation_seconds = self._note("validation_seconds", pause_began)
             is_scheduled = self._is_saved_at(step)
             if is_scheduled:
                 save_began = time.perf_counter()
@@ -224,9 +223,12 @@ class Training:
         """Spent on this run so far, by all who worked on it."""
         return self._seconds_before + time.perf_counter() - self._began
 
-    def _note(self, what: str, began: float) -> None:
+    def _note(self, what: str, began: float) -> float:
+        """How long it took, which is also written down."""
+        seconds = time.perf_counter() - began
         if self.processes.is_main:
-            append_line(self.run.timing_path, {"step": self.learner.step, what: time.perf_counter() - began})
+            append_line(self.run.timing_path, {"step": self.learner.step, what: seconds})
+        return seconds
 
     def _is_saved_at(self, step: int) -> bool:
         """Whether a checkpoint belongs to this step, by the plan as it is now."""

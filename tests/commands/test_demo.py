@@ -18,6 +18,7 @@ from regard.demo import command
 from regard.demo.command import DemoSettings
 from regard.text.corpus import read_lines
 from regard.train.command import _read_settings
+from tests.commands.test_bench import run
 
 WITHOUT_BAR = {**os.environ, "TERM": "dumb"}
 
@@ -39,12 +40,6 @@ def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def demo_help() -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "regard", "demo", "--help"], capture_output=True, text=True, check=True
-    ).stdout
-
-
 @pytest.mark.parametrize(("split", "count"), [("train", 40_000), ("valid", 1000), ("test", 1000)])
 def test_the_sentences_are_there(split: str, count: int) -> None:
     german, english = (list(read_lines(command.text(split, language))) for language in ("de", "en"))
@@ -64,17 +59,17 @@ def test_the_recipe_is_one_that_training_takes(tmp_path: Path) -> None:
     assert (train.minutes, train.seed) == (2.0, 7)
     _, _, train = _read_settings(command._recipe(DemoSettings(folder=tmp_path), is_new=True))
     assert train.minutes <= 5.0
-    assert f"default {train.minutes:g}" in demo_help()
+    assert f"default {train.minutes:g}" in run("demo", "--help").stdout
 
 
 def test_a_run_of_other_text_is_left_alone(tmp_path: Path) -> None:
-    run = tmp_path / "mine"
-    shutil.copytree(Path(__file__).parents[1] / "runs" / "0.1.0", run)
-    before = sorted(path.name for path in run.iterdir())
-    result = demo(run)
+    mine = tmp_path / "mine"
+    shutil.copytree(Path(__file__).parents[1] / "runs" / "0.1.0", mine)
+    before = sorted(path.name for path in mine.iterdir())
+    result = demo(mine)
     assert result.returncode == 2
-    assert result.stderr == f"regard: {run} is a run of other text; give another folder with -o\n"
-    assert sorted(path.name for path in run.iterdir()) == before
+    assert result.stderr == f"regard: {mine} is a run of other text; give another folder with -o\n"
+    assert sorted(path.name for path in mine.iterdir()) == before
 
 
 @pytest.mark.slow

@@ -9,14 +9,10 @@ import typer
 
 import regard
 from regard.cli import app
+from tests.commands.test_bench import run
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "numpy", "rich", "sacrebleu", "sentencepiece")  # what takes longer to import than help to print
-
-
-def regard_command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "regard", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
 
 
 def all_commands() -> dict[tuple[str, ...], typer.core.TyperCommand]:
@@ -33,11 +29,11 @@ COMMANDS = all_commands()
 
 
 def test_version() -> None:
-    assert regard_command("--version").stdout == f"regard {regard.__version__}\n"
+    assert run("--version").stdout == f"regard {regard.__version__}\n"
 
 
 def test_the_help_of_all_lists_all() -> None:
-    listings = [regard_command("--help").stdout, regard_command("bench", "--help").stdout]
+    listings = [run("--help").stdout, run("bench", "--help").stdout]
     for words in COMMANDS:
         assert f"\n  {words[0]} " in listings[0]
         assert len(words) == 1 or f"\n  {words[1]} " in listings[1]
@@ -68,6 +64,7 @@ def test_help_imports_nothing_heavy() -> None:
     script = """
 import sys
 from regard.cli import app
+from tests.commands.test_bench import run
 for words in {words}:
     try:
         app([*words, "--help"])
@@ -101,7 +98,7 @@ def test_mistakes_get_suggestions(tmp_path: Path, arguments: list[str], guess: s
     (tmp_path / "runs" / "mine").symlink_to(ROOT / "tests" / "runs" / "0.1.0")
     (tmp_path / "test.de").touch()
     (tmp_path / "mine.toml").touch()
-    result = regard_command(*arguments, cwd=tmp_path)
+    result = run(*arguments, cwd=tmp_path)
     assert result.returncode == 2
     assert guess in result.stderr
     assert "Traceback" not in result.stderr

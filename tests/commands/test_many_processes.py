@@ -134,3 +134,19 @@ def test_losses_and_gradients_in_float32(tmp_path: Path) -> None:
             torch.testing.assert_close(found[name][values], gradient[values], atol=1e-5, rtol=0, msg=name)
         else:
             torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["train", "nowhere.toml"]])
+def test_a_process_among_several_ends_before_python_shuts_down(arguments: list[str]) -> None:
+    """gloo's threads may still have a tensor to give back, and would abort it: rarely, so this looks at the cause."""
+    program = f"import atexit, sys; atexit.register(print, 'shutting down'); sys.argv = {['regard', *arguments]}\n"
+    program += "from regard.__main__ import main; main()"
+    results = []
+    for told in ({}, {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}):
+        environment = os.environ | {"PYTHONPATH": str(ROOT)} | told
+        command = [sys.executable, "-c", program]
+        results.append(subprocess.run(command, capture_output=True, text=True, env=environment, check=False))
+    alone, among = results
+    assert alone.returncode == among.returncode == (0 if arguments == ["--version"] else 2), among.stderr
+    assert alone.stdout == among.stdout + "shutting down\n"
+    assert alone.stderr == among.stderr
