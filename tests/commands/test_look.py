@@ -11,7 +11,7 @@ from regard.inspection.look import Question, look
 from regard.model.trace import Head, Intervention
 from regard.serve.look import PAGE, modules
 from regard.translate.translator import load
-from tests.commands.test_help import regard_command
+from tests.commands.test_bench import run
 
 RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
 TEXT = "Ich will dir nur helfen."
@@ -24,7 +24,7 @@ def found_in(page: str) -> Any:
 
 def test_the_file_holds_the_answers_of_the_model(tmp_path: Path) -> None:
     output = tmp_path / "look.html"
-    result = regard_command("look", str(RUN), TEXT, "-o", str(output), "--beam", "3", "--lang", "zh")
+    result = run("look", str(RUN), TEXT, "-o", str(output), "--beam", "3", "--lang", "zh")
     assert (result.returncode, result.stderr) == (0, "")
     assert str(output) in result.stdout
     page = output.read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_the_file_holds_the_answers_of_the_model(tmp_path: Path) -> None:
 
 def test_the_file_needs_nothing_else(tmp_path: Path) -> None:
     output = tmp_path / "look.html"
-    assert regard_command("look", str(RUN), "</script><b>Reis</b>", "-o", str(output)).returncode == 0
+    assert run("look", str(RUN), "</script><b>Reis</b>", "-o", str(output)).returncode == 0
     page = output.read_text(encoding="utf-8")
     assert page.count("</script>") == 2
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
@@ -66,7 +66,7 @@ def test_every_module_is_in_the_file_once_and_after_what_it_needs() -> None:
 def test_mistakes_are_told_in_a_sentence(tmp_path: Path) -> None:
     output = tmp_path / "look.html"
     for arguments, said in (([str(RUN), " "], "nothing to look at"), ([str(tmp_path / "none"), TEXT], "there is no run")):
-        result = regard_command("look", *arguments, "-o", str(output))
+        result = run("look", *arguments, "-o", str(output))
         assert result.returncode == 2
         assert said in result.stderr and "Traceback" not in result.stderr
     assert not output.exists()
