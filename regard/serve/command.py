@@ -31,6 +31,7 @@ def serve(settings: ServeSettings) -> None:
             console.print(
                 "warning: whoever reaches this machine may use this server; give --api-key, or leave --host at 127.0.0.1"
             )
+        sock.listen(CONNECTIONS)  # whoever comes at once is not refused, though the server begins only now
         console.print(f"regard serves at {_address(sock)}/ (its API: /docs; to stop: Ctrl-C)", markup=False)
         config = uvicorn.Config(
             make_app(service),
