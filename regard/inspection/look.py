@@ -21,10 +21,11 @@ from regard.search.beam import BeamResult, beam
 from regard.search.hypothesis import length_penalty
 from regard.text.cleaning import normalise
 from regard.text.tokenizer import BOS_ID, EOS_ID, Subwords
+from regard.train.device import advice_on_memory
 from regard.translate.alignment import place_for, words_of
-from regard.translate.search import MAX_EXTRA
+from regard.translate.search import MAX_EXTRA, require_alpha
 from regard.translate.translation import END
-from regard.translate.translator import Translator
+from regard.translate.translator import Part, Translator
 
 Json = dict[str, Any]
 MOST_SUBWORDS = 128  # of a side; a picture of more is none
@@ -39,16 +40,23 @@ class Question:
     """What to look at: a sentence, with the model's own translation or a given one."""
 
     text: str
+    part: int = 0  # of a text that is translated in several
     target: str = ""  # empty: what the search finds
+    target_pieces: tuple[str, ...] | None = None  # the same as subwords: a text may be cut into others than were found
     prefix: str = ""  # what the search must begin with
+    prefix_pieces: tuple[str, ...] | None = None
     beam: int = 4
     alpha: float = 0.6
     intervention: Intervention = NOTHING_CHANGED
+
+    def __post_init__(self) -> None:
+        require_alpha(self.alpha)
 
 
 class Pass(NamedTuple):
     """A search, and a pass over what it found, or over a translation that was given."""
 
+    parts: list[Part]
     result: BeamResult
     src_ids: list[int]
     tgt_ids: list[int]
@@ -57,30 +65,46 @@ class Pass(NamedTuple):
 
 def passed(translator: Translator, question: Question) -> Pass:
     """Of several models, the first is looked into."""
-    src, tgt = translator.tokenizer.src, translator.tokenizer.tgt
-    [src_ids] = src.encode([normalise(question.text)])
-    _require_moderate(src_ids, "the sentence")
-    result = search(translator, src_ids, question)
-    if question.target:
-        [tgt_ids] = tgt.encode([normalise(question.target)])
-        _require_moderate(tgt_ids, "its translation")
+    parts = [part for line in question.text.split("\n") for part in translator.parts(normalise(line))]
+    if not parts:
+        raise ValueError("there is nothing to look at; give a sentence")
+    if question.part >= len(parts):
+        raise ValueError(f"this text has {len(parts)} parts, so there is no part {question.part}; counting is from 0")
+    src_ids = parts[question.part].ids
+    _require_moderate(src_ids, "the sentence", MOST_SUBWORDS)
+    given = _given_ids(translator, question.target, question.target_pieces, "target")
+    with advice_on_memory("look at a shorter sentence"):
+        result = search(translator, src_ids, question)
+        tgt_ids = list(result.hypotheses[0].ids) if given is None else given
+        batch = collate([src_ids], [tgt_ids])
+        model = translator.models[0]
+        trace = model.trace(batch.src.to(translator.device), batch.tgt_in.to(translator.device), question.intervention)
+    return Pass(parts, result, src_ids, tgt_ids, trace)
+
+
+def _given_ids(translator: Translator, text: str, pieces: Sequence[str] | None, what: str) -> list[int] | None:
+    """None: neither was given."""
+    if pieces is None and not text.strip():
+        return None
+    if pieces is not None:
+        ids = translator.ids_of(pieces, what)
     else:
-        tgt_ids = list(result.hypotheses[0].ids)
-    batch = collate([src_ids], [tgt_ids])
-    model = translator.models[0]
-    trace = model.trace(batch.src.to(translator.device), batch.tgt_in.to(translator.device), question.intervention)
-    return Pass(result, src_ids, tgt_ids, trace)
+        [ids] = translator.tokenizer.tgt.encode([normalise(text)])
+    _require_moderate(ids, what, min(MOST_SUBWORDS + MAX_EXTRA, translator.models[0].config.longest_sequence - 1))
+    return ids
 
 
 def look(translator: Translator, question: Question) -> Json:
     """All of it."""
     model = translator.models[0]
     src, tgt = translator.tokenizer.src, translator.tokenizer.tgt
-    result, src_ids, tgt_ids, trace = passed(translator, question)
-    log_probs = trace.logits[0].double().log_softmax(-1)  # (T, V)
+    parts, result, src_ids, tgt_ids, trace = passed(translator, question)
+    part = parts[question.part]
+    log_probs = trace.logits[0].cpu().double().log_softmax(-1)  # (T, V)
     own = log_probs[torch.arange(len(tgt_ids) + 1), [*tgt_ids, EOS_ID]]
     return {
-        "source": side(src, normalise(question.text), src_ids),
+        "parts": [one.source for one in parts],
+        "source": side(src, part.code + part.source, src_ids),
         "target": side(tgt, tgt.decode(tgt_ids), tgt_ids),
         "log_prob": round(float(own.sum()), DIGITS),
         "predictions": predictions(tgt, log_probs, [*tgt_ids, EOS_ID]),
@@ -117,8 +141,9 @@ def one_head(model: Transformer, trace: Trace, question: Question, head: Head) -
     parts = {"queries": one.queries, "keys": one.keys, "values": one.values, "scores": one.scores, "weights": one.weights}
     found = {name: rounded(tensor[0, head.head]) for name, tensor in parts.items()}
     mask = one.mask[0, 0].expand(one.weights.shape[2], one.weights.shape[3])
-    scale = question.intervention.score_scale or model.config.d_head**-0.5
-    return {**found, "mask": mask.tolist(), "scale": scale, "d_k": model.config.d_head}
+    scale = question.intervention.score_scale
+    usual = model.config.d_head**-0.5
+    return {**found, "mask": mask.tolist(), "scale": usual if scale is None else scale, "d_k": model.config.d_head}
 
 
 def describe(translator: Translator) -> Json:
@@ -139,17 +164,15 @@ def describe(translator: Translator) -> Json:
     }
 
 
-def _require_moderate(ids: Sequence[int], what: str) -> None:
-    if not ids:
-        raise ValueError("there is nothing to look at; give a sentence")
-    if len(ids) > MOST_SUBWORDS:
-        raise ValueError(f"{what} has {len(ids)} subwords, and a picture has room for {MOST_SUBWORDS}; give a shorter one")
+def _require_moderate(ids: Sequence[int], what: str, most: int) -> None:
+    if len(ids) > most:
+        raise ValueError(f"{what} has {len(ids)} subwords, and a picture has room for {most}; give a shorter one")
 
 
 def search(translator: Translator, src_ids: Sequence[int], question: Question) -> BeamResult:
     """Beam search that forgets nothing, with the model as the intervention leaves it."""
     model = translator.models[0]
-    [prefix] = translator.tokenizer.tgt.encode([normalise(question.prefix)]) if question.prefix else [[]]
+    prefix = _given_ids(translator, question.prefix, question.prefix_pieces, "prefix") or []
     obeyed = replace(question.intervention, causal=True)  # a step has nothing later that it could see
     intervention = None if obeyed == Intervention() else obeyed
     batch = collate([list(src_ids)], [[]])
@@ -215,7 +238,7 @@ def attention(layers: Sequence[AttentionTrace]) -> list[Json]:
 
 def activations(stack: StackTrace) -> list[list[float]]:
     """For each layer and place, the share of the feed-forward network's units that are above 0."""
-    return [rounded((layer[0] > 0).double().mean(-1)) for layer in stack.activations]
+    return [rounded((layer[0] > 0).float().mean(-1)) for layer in stack.activations]
 
 
 def units(stack: StackTrace) -> list[Json]:
@@ -243,7 +266,7 @@ def lens(model: Transformer, subwords: Subwords, trace: Trace, taken: Sequence[i
     residuals = trace.decoder.residuals
     every = (len(residuals) - 1) // len(model.decoder)  # sub-layers in a layer
     for states in residuals[::every]:
-        probs = model.project(model.decoder_norm(states))[0].double().softmax(-1)
+        probs = model.project(model.decoder_norm(states))[0].cpu().double().softmax(-1)
         best, tokens = probs.max(-1)
         own = probs[torch.arange(len(taken)), list(taken)]
         table = zip(tokens.tolist(), rounded(best), rounded(own), strict=True)
@@ -281,4 +304,4 @@ def search_tree(subwords: Subwords, result: BeamResult, alpha: float) -> Json:
 
 def rounded(tensor: Tensor) -> Any:
     """Nested lists, of as many digits as anyone looks at."""
-    return torch.round(tensor.double().cpu(), decimals=DIGITS).tolist()
+    return torch.round(tensor.cpu().double(), decimals=DIGITS).tolist()

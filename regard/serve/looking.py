@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.inspection.look import MOST_SUBWORDS, Question, describe
+from regard.inspection.look import Question, describe
 from regard.model.trace import Head, Intervention, Site
 from regard.serve.batcher import Look
 from regard.serve.libretranslate import body_of
@@ -16,6 +16,7 @@ from regard.serve.service import Service
 from regard.translate.search import MOST_ALPHA
 
 MOST_SCALE = 1000.0  # of scores; far beyond, numbers overflow
+Pieces = Annotated[list[str], Field(max_length=1000)]
 Place = Annotated[int, Field(ge=0, le=1000)]  # a layer, or a head
 
 
@@ -26,8 +27,11 @@ class InspectRequest(BaseModel):
 
     run: str = Field(description="one of /runs")
     text: str = Field(description="a sentence")
+    part: int = Field(0, ge=0, description="which part of a text that is translated in several; 0: the first")
     target: str = Field("", description="a translation to look at instead of the model's own")
+    target_pieces: Pieces | None = Field(None, description="the same as subwords, which decide where a text does not")
     prefix: str = Field("", description="what the translation must begin with")
+    prefix_pieces: Pieces | None = Field(None, description="the same as subwords")
     beam: int = Field(4, ge=1, description="width of the search")
     alpha: float = Field(0.6, ge=-MOST_ALPHA, le=MOST_ALPHA, allow_inf_nan=False, description="of the length penalty")
     heads_off: list[tuple[Site, Place, Place]] = Field([], max_length=1000, description="[site, layer, head] of each")
@@ -125,10 +129,11 @@ def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
 def _question(service: Service, run: ServedRun, asked: InspectRequest) -> Question:
     if asked.beam > service.settings.limits.beam:
         raise RefusalError(422, f"beam: at most {service.settings.limits.beam} is allowed")
-    service.require_moderate([asked.text, asked.target, asked.prefix])
-    [prefix] = run.translator.tokenizer.tgt.encode([asked.prefix])
-    if len(prefix) > MOST_SUBWORDS:
-        raise RefusalError(422, f"prefix: a picture has room for {MOST_SUBWORDS} subwords; give a shorter one")
+    for name in ("target_pieces", "prefix_pieces"):
+        try:
+            run.translator.ids_of(getattr(asked, name) or [], name)
+        except ValueError as error:  # which says which one
+            raise RefusalError(422, f"{name}: these are no subwords of this model") from error
     intervention = Intervention(
         heads_off=frozenset(Head(*head) for head in asked.heads_off),
         score_scale=asked.score_scale,
@@ -137,8 +142,11 @@ def _question(service: Service, run: ServedRun, asked: InspectRequest) -> Questi
     )
     return Question(
         text=asked.text,
+        part=asked.part,
         target=asked.target,
+        target_pieces=None if asked.target_pieces is None else tuple(asked.target_pieces),
         prefix=asked.prefix,
+        prefix_pieces=None if asked.prefix_pieces is None else tuple(asked.prefix_pieces),
         beam=asked.beam,
         alpha=asked.alpha,
         intervention=intervention,

@@ -113,7 +113,7 @@ class Translator:
         texts = require_texts(texts)
         if prefixes and len(prefixes) != len(texts):
             raise ValueError(f"there are {len(prefixes)} prefixes for {len(texts)} texts")
-        parts = [self._parts(n, normalise(text), prefixes[n] if prefixes else "") for n, text in enumerate(texts)]
+        parts = [self.parts(normalise(text), n, prefixes[n] if prefixes else "") for n, text in enumerate(texts)]
         found: list[dict[int, Translation]] = [{} for _ in texts]
         for number, of_text in enumerate(parts):
             if not of_text:
@@ -146,7 +146,7 @@ class Translator:
         sources = [normalise(source) for source in sources]
         src = self.tokenizer.src.encode(sources)
         if pieces:
-            tgt = [self._ids_of(number, target.split()) for number, target in enumerate(targets, start=1)]
+            tgt = [self.ids_of(target.split(), f"target {number}") for number, target in enumerate(targets, start=1)]
         else:
             tgt = self.tokenizer.tgt.encode([normalise(target) for target in targets])
         numbers = [number for number in range(len(src)) if src[number] or tgt[number]]
@@ -177,7 +177,8 @@ class Translator:
     def _longest_output(self) -> int:
         return min(model.config.longest_sequence for model in self.models) - 1  # BOS, or EOS, is one more
 
-    def _parts(self, number: int, text: str, prefix: str) -> list[Part]:
+    def parts(self, text: str, number: int = 0, prefix: str = "") -> list[Part]:
+        """What it translates one by one: sentences, where a text is longer than it is used to."""
         if not text:
             return []
         forced = self.tokenizer.tgt.encode([normalise(prefix)])[0] if prefix else []
@@ -326,13 +327,14 @@ class Translator:
             alignment = shifted([(part.source, part.text, part.alignment or ()) for part in parts], normalise(source), text)
         return together(source, text, parts, alignment)
 
-    def _ids_of(self, number: int, pieces: Sequence[str]) -> list[int]:
+    def ids_of(self, pieces: Sequence[str], what: str) -> list[int]:
+        """A translation's subwords by their numbers. `what` it is, for whoever gave others."""
         ids = self.tokenizer.tgt.ids(pieces)
         for piece, token in zip(pieces, ids, strict=True):
             if token <= EOS_ID:
-                raise ValueError(f"target {number}: {piece} is no part of a text; leave it out, the end is counted anyway")
+                raise ValueError(f"{what}: {piece} is no part of a text; leave it out, the end is counted anyway")
             if token == UNK_ID and piece != self.tokenizer.tgt.pieces([UNK_ID])[0]:
-                raise ValueError(f"target {number}: {piece!r} is no subword of this model; is this text, not pieces?")
+                raise ValueError(f"{what}: {piece!r} is no subword of this model; is this text, not pieces?")
         return ids
 
 

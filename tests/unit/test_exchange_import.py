@@ -125,7 +125,7 @@ def test_every_part_of_a_long_text_is_told_its_language(imported: Imported) -> N
     """And the words of the alignment are those of the text, which has the code once."""
     text = ">>fra<< " + " ".join(SOURCES[:200])
     [code] = imported.ours.tokenizer.src.encode([">>fra<<"])[0]
-    parts = imported.ours._parts(0, text, "")
+    parts = imported.ours.parts(text)
     assert len(parts) > 2
     assert all(part.ids[0] == code and part.ids.count(code) == 1 for part in parts)
     [long] = imported.ours.translate([text], Search(beam=1, max_extra=0), align=True)

@@ -58,6 +58,29 @@ def test_the_translation_is_the_translators(translator: Translator, found: Json)
     assert found["log_prob"] == pytest.approx(translation.log_prob, abs=1e-4)
 
 
+def test_a_long_text_is_looked_at_in_the_parts_that_are_translated(translator: Translator) -> None:
+    text = f"{TEXT} {TEXT}\n\n" + " ".join([TEXT] * 4)
+    lines = translator.translate([line for line in text.split("\n") if line])
+    parts = look(translator, Question(text=text))["parts"]
+    assert len(parts) > len(lines)
+    seen = [look(translator, Question(text=text, part=part)) for part in range(len(parts))]
+    assert [one["source"]["text"] for one in seen] == parts
+    assert " ".join(one["target"]["text"] for one in seen) == " ".join(line.text for line in lines)
+
+
+def test_pieces_are_taken_as_they_are(translator: Translator, found: Json) -> None:
+    """Where a text would be cut into others."""
+    letters = ("▁T", "h", "e")
+    [usual] = translator.tokenizer.tgt.encode(["The"])
+    seen = look(translator, replace(QUESTION, target_pieces=letters, prefix_pieces=letters))
+    assert seen["target"]["text"] == "The"
+    assert seen["target"]["pieces"] == list(letters) != translator.tokenizer.tgt.pieces(usual)
+    assert all(one["pieces"][:3] == list(letters) for one in seen["search"]["hypotheses"])
+    nothing = look(translator, replace(QUESTION, target_pieces=()))
+    assert (nothing["target"]["ids"], len(nothing["predictions"])) == ([], 1)
+    assert nothing["search"] == found["search"]
+
+
 def test_predictions_are_those_of_the_trace(translator: Translator, found: Json) -> None:
     expected = log_probs(traced(translator, found))
     taken = [*found["target"]["ids"], EOS_ID]
@@ -200,7 +223,11 @@ def test_parts_have_all_the_parameters(translator: Translator) -> None:
 def test_what_cannot_be_looked_at_is_said(translator: Translator) -> None:
     with pytest.raises(ValueError, match="nothing to look at"):
         look(translator, Question(text=" "))
-    with pytest.raises(ValueError, match="give a shorter one"):
-        look(translator, Question(text="Reis " * 200))
+    with pytest.raises(ValueError, match=r"target has .* give a shorter one"):
+        look(translator, Question(text="Reis", target="rice " * 200))
+    with pytest.raises(ValueError, match="so there is no part 1"):
+        look(translator, Question(text="Reis", part=1))
+    with pytest.raises(ValueError, match="prefix: </s> is no part of a text"):
+        look(translator, Question(text="Reis", prefix_pieces=("</s>",)))
     with pytest.raises(ValueError, match="there is no head 9"):
         look_at_head(translator, QUESTION, Head("cross", 0, 9))

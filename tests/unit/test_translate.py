@@ -214,7 +214,7 @@ def test_a_long_text_is_translated_sentence_by_sentence(translator: Translator) 
 def test_a_megabyte_in_one_line(translator: Translator, size: int) -> None:
     """Without a space, and in sentences: no part is too long, and none is lost. Of the beginning, the translation too."""
     for text in ("ab" * (size // 2), "Ich bin müde. " * (size // 14)):
-        parts = translator._parts(0, text, "")
+        parts = translator.parts(text)
         assert "".join(part.source for part in parts) == text.replace(". ", ".")
         assert max(len(part.ids) for part in parts) <= translator.limit
         [translation] = translator.translate([text[:5000]], Search(beam=1))
@@ -318,6 +318,6 @@ def test_learned_positions_limit_what_is_read_and_said(tmp_path: Path) -> None:
     assert translator.limit == 23
     [translation] = translator.translate(["a b c d e f g " * 20], Search(beam=2))
     assert translation.num_parts > 1
-    assert max(len(part.ids) for part in translator._parts(0, "a b c d e f g " * 20, "")) <= 23
+    assert max(len(part.ids) for part in translator.parts("a b c d e f g " * 20)) <= 23
     with pytest.raises(ValueError, match=r"text 1: a prefix of \d+ subwords is longer than what this model can say, 23"):
         translator.translate(["a"], prefixes=["a b c d e f g " * 20])
