@@ -1,5 +1,6 @@
 """The commands that use a trained model. Nothing is imported before a command needs it."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -155,7 +156,7 @@ def look(
     sentence: Annotated[str, typer.Argument(help="what to look at, in the source language")],
     output: Annotated[Path, typer.Option("--output", "-o", help="the file to write")] = Path("look.html"),
     beam: Annotated[int, typer.Option(min=1, max=16, help="hypotheses to go on with at each step")] = 4,
-    alpha: Annotated[float, typer.Option(min=0.0, help="of the length penalty; 0: none")] = 0.6,
+    alpha: Annotated[float, typer.Option(help="of the length penalty; 0: none")] = 0.6,
     target: Annotated[str, typer.Option(help="a translation to look at instead of the model's own")] = "",
     lang: Annotated[Literal["en", "zh"] | None, typer.Option(help="of the page; default: the browser's")] = None,
 ) -> None:
@@ -236,12 +237,15 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8000,
     api_key: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", envvar="REGARD_API_KEY", help="answer only those who send it; may be repeated"),
+        typer.Option(metavar="KEY", help="answer only those who send it; may be repeated; default: $REGARD_API_KEY"),
     ] = None,
     cors: Annotated[
         list[str] | None, typer.Option(metavar="ORIGIN", help="whose pages may ask from a browser; may be repeated")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: a GPU where there is one")] = "auto",
+    name: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="another name as which it is asked, by a proxy; may be repeated")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = "auto",
     max_body: Annotated[int, typer.Option(min=1, help="bytes of a request")] = 2**20,
     max_characters: Annotated[int, typer.Option(min=1, help="of a text")] = 5000,
     max_texts: Annotated[int, typer.Option(min=1, help="in a request")] = 64,
@@ -262,6 +266,9 @@ def serve(
       regard serve runs/mine
       regard serve runs/de-en runs/ja-en --host 0.0.0.0 --api-key SECRET
     """
+    if not api_key and "REGARD_API_KEY" in os.environ:
+        api_key = [os.environ["REGARD_API_KEY"]]  # where it is empty, that is a mistake: no reason to answer everyone
+
     from regard.serve.command import serve as served
     from regard.serve.settings import Limits, Queue, ServeSettings
 
@@ -272,6 +279,7 @@ def serve(
             port=port,
             api_keys=tuple(api_key or ()),
             cors=tuple(cors or ()),
+            names=tuple(name or ()),
             device=device,
             limits=Limits(
                 body_bytes=max_body,

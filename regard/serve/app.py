@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, FastAPI, Request, Response
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import regard
@@ -18,7 +20,8 @@ from regard.serve import deepl, documentation, libretranslate, looking
 from regard.serve.batcher import Batcher
 from regard.serve.measurements import Measurements
 from regard.serve.reading import KEY_COOKIE, RefusalError, json_response, require_key
-from regard.serve.service import Service, too_much
+from regard.serve.service import Service, stopping, too_much
+from regard.serve.settings import ServeSettings, is_this_machine
 
 PAGE = Path(__file__).parent / "page"
 KINDS = {
@@ -38,6 +41,7 @@ ONLY_FROM_HERE = {
     "Cache-Control": "no-cache",
 }
 WORK = ("/translate", "/v2/translate", "/inspect", "/inspect/head")  # what the queue is for
+HUNG_UP = 499  # nobody waited for the answer; what others count it as, too
 STOPPING_SECONDS = 3.0  # for the batch that is under way, once all requests are answered
 
 
@@ -70,6 +74,9 @@ def make_app(service: Service) -> FastAPI:
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "X-API-Key"],
         )
+    settings = service.settings
+    if is_this_machine(settings.host) and not settings.api_keys:
+        app.add_middleware(OnlyFromHere, settings=settings)
     app.add_middleware(Measured, measurements=service.measurements)
     return app
 
@@ -85,7 +92,7 @@ class Measured:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.monotonic(), 500
+        began, status = time.monotonic(), HUNG_UP
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -95,10 +102,48 @@ class Measured:
 
         try:
             await self.app(scope, receive, noting)
+        except Exception:
+            status = 500
+            raise
         finally:
             route = scope.get("route")
             path = scope["path"] if scope["path"] in WORK else getattr(route, "path", "other")
             self.measurements.add_request(path, status, time.monotonic() - began)
+
+
+class OnlyFromHere:
+    """A server for this machine alone, without keys, is still within reach of every page that its browser opens: under a
+    name that such a page made to lead here, or by forms that it sends. It answers neither."""
+
+    def __init__(self, app: ASGIApp, settings: ServeSettings) -> None:
+        self.app = app
+        self.names = {name.lower() for name in settings.names}
+        self.origins = set(settings.cors)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (complaint := self._complaint(Headers(scope=scope))):
+            response = await _refused(Request(scope), RefusalError(403, complaint))
+            await response(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _complaint(self, headers: Headers) -> str:
+        host = _host(f"//{headers.get('host', '')}")
+        if not (is_this_machine(host) or host in self.names):
+            return "this server is asked under a name that it does not know; start it with --name, or with --api-key"
+        origin = headers.get("origin")
+        if origin is None or origin in self.origins or "*" in self.origins:
+            return ""
+        if _host(origin) == host or _host(origin) in self.names:
+            return ""
+        return "pages from elsewhere may not ask here; start the server with --cors, or with --api-key"
+
+
+def _host(address: str) -> str:
+    try:
+        return (urlsplit(address).hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 class TurningAway:
@@ -119,8 +164,8 @@ class TurningAway:
 
 
 class Listening:
-    """Who hangs up before the answer is no longer worked for. Only after the whole request was read is there nothing left to
-    hear but that."""
+    """Who hangs up before the answer is no longer worked for; only after the whole request was read is there nothing left to
+    hear but that. Who is still waiting when the server has been stopping for too long is told so."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -130,13 +175,15 @@ class Listening:
             await self.app(scope, receive, send)
             return
         answering = asyncio.current_task()
-        is_answered = False
+        is_answered = has_hung_up = False
         listener: asyncio.Task[None] | None = None
 
         async def listen() -> None:
+            nonlocal has_hung_up
             while (await receive())["type"] != "http.disconnect":
                 pass
             if answering and not is_answered:
+                has_hung_up = True
                 answering.cancel()
 
         async def hearing() -> Message:
@@ -153,6 +200,10 @@ class Listening:
 
         try:
             await self.app(scope, hearing, telling)
+        except asyncio.CancelledError:
+            if not (is_answered or has_hung_up):
+                response = await _refused(Request(scope), stopping())
+                await response(scope, receive, send)
         finally:
             if listener:
                 listener.cancel()
@@ -168,9 +219,9 @@ def _watching(service: Service) -> APIRouter:
 
     @router.get("/ready")
     async def ready() -> Response:
-        """Whether it can translate: 503 while it stops."""
-        if not service.batcher.is_alive:
-            raise RefusalError(503, "the server is stopping", {"Retry-After": "5"})
+        """Whether it can translate. 503: it stops, or whatever it tried lately has failed."""
+        if not service.batcher.is_able:
+            raise RefusalError(503, "this server cannot translate; its log has more")
         return json_response({"status": "ready"})
 
     @router.get("/metrics")
@@ -196,11 +247,12 @@ def _page(service: Service, app: FastAPI) -> APIRouter:
     @router.get("/")
     def index(request: Request) -> Response:
         """Where keys are configured, `/?api_key=KEY` once, and the page may ask from then on."""
-        response = file("index.html")
         if service.settings.api_keys and (key := request.query_params.get("api_key")):
             require_key(request, service.settings.api_keys)
+            response: Response = RedirectResponse("/", 303)  # whoever shares the page's address must not share the key
             response.set_cookie(KEY_COOKIE, key, httponly=True, samesite="strict")
-        return response
+            return response
+        return file("index.html")
 
     @router.get("/page/{name:path}")
     def file_of_page(name: str) -> Response:

@@ -25,11 +25,12 @@ from regard.serve.measurements import Measurements
 from regard.serve.settings import Queue
 from regard.translate.search import BatchSize, Search
 from regard.translate.translation import Translation
-from regard.translate.translator import BATCH_TOKENS, DEFAULT_SEARCH, Translator
+from regard.translate.translator import DEFAULT_SEARCH, Translator
 
 BATCHES_THAT_MAY_WAIT = 16
 BATCHES_AT_FIRST = 4  # while nobody knows how fast they are translated
 LONGEST_RETRY = 30  # seconds
+MOST_FAILURES = 5
 
 log = logging.getLogger("regard.serve")
 
@@ -40,6 +41,10 @@ class FullError(Exception):
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"the queue is full; try again in {retry_after} s")
         self.retry_after = retry_after
+
+
+class HopelessError(Exception):
+    """A request that is too large to be answered in time, even alone."""
 
 
 class ClosedError(Exception):
@@ -80,7 +85,9 @@ class Piece(NamedTuple):
 
     place: int
     text: str
-    cost: float
+    num_tokens: int
+    cost: float  # tokens, weighted by how they are searched
+    counted: float  # of what may wait
 
 
 @dataclass(eq=False)
@@ -89,7 +96,7 @@ class Job:
 
     future: "Future[list[Any]]"
     waiting: deque[Piece]
-    counted: float  # of what may wait
+    counted: float  # of what may wait: the sum over its waiting pieces
     arrived: float
     found: dict[int, Any] = field(default_factory=dict)
     num_pieces: int = 0
@@ -112,9 +119,8 @@ class Taken(NamedTuple):
 
 
 class Batcher:
-    def __init__(self, queue: Queue, device_type: str, measurements: Measurements) -> None:
-        suits = BATCH_TOKENS.get(device_type, 1024)
-        self.batch_tokens = queue.batch_tokens or suits
+    def __init__(self, queue: Queue, suitable_tokens: int, measurements: Measurements) -> None:
+        self.batch_tokens = queue.batch_tokens or suitable_tokens
         self.queue_tokens = queue.queue_tokens or BATCHES_THAT_MAY_WAIT * self.batch_tokens
         self.queue_requests = queue.queue_requests
         self.wait_seconds = queue.wait_seconds
@@ -125,22 +131,23 @@ class Batcher:
         self._has_cancelled = False  # jobs that nobody waits for, to be forgotten when room is needed
         self._changed = threading.Condition()
         self._is_closed = False
+        self._failures = 0  # in a row
         self._worker = threading.Thread(target=self._work, name="translator", daemon=True)
         self._worker.start()
 
-    def translate(self, want: Translate, texts: Sequence[str]) -> "Future[list[Translation]]":
-        """Of each text, in their order. Who no longer wants it cancels the future."""
-        counts = [len(ids) + 1 for ids in want.translator.tokenizer.src.encode(list(texts))]
-        return self._submit(want, texts, [count * want.weight for count in counts])
+    def translate(self, want: Translate, texts: Sequence[str], *, among: int = 1) -> "Future[list[Translation]]":
+        """Of each text, in their order. Who no longer wants it cancels the future. `among`: in how many such calls a request
+        comes."""
+        return self._submit(want, texts, among)
 
     def look(self, want: Look) -> "Future[list[Json]]":
         """One answer, in a list."""
-        [ids] = want.translator.tokenizer.src.encode([want.question.text])
-        return self._submit(want, [want.question.text], [(len(ids) + 1) * want.weight])
+        return self._submit(want, [want.question.text])
 
     @property
-    def is_alive(self) -> bool:
-        return self._worker.is_alive() and not self._is_closed
+    def is_able(self) -> bool:
+        """To translate. A device that failed again and again does not recover."""
+        return self._worker.is_alive() and not self._is_closed and self._failures < MOST_FAILURES
 
     def turned_away(self) -> int:
         """After how many seconds to come again, for someone who has not even said what they want; 0: come in."""
@@ -161,15 +168,22 @@ class Batcher:
         self._worker.join(timeout)
         return not self._worker.is_alive()
 
-    def _submit(self, want: Want, texts: Sequence[str], costs: Sequence[float]) -> "Future[list[Any]]":
+    def _submit(self, want: Want, texts: Sequence[str], among: int = 1) -> "Future[list[Any]]":
         future: Future[list[Any]] = Future()
         if not texts:
             future.set_result([])
             return future
+        num_tokens = [len(ids) + 1 for ids in want.translator.tokenizer.src.encode(list(texts))]
+        whole = sum(num_tokens) * want.weight
+        if whole > self._hopeless():
+            raise HopelessError("this would never be done in time")
         # A request larger than the queue is let in when there is room for half a queue, or it never would be; the other half
         # is for others.
-        counted = min(sum(costs), self._bound() / 2)
-        pieces = deque(Piece(place, text, cost) for place, (text, cost) in enumerate(zip(texts, costs, strict=True)))
+        counted = min(whole, self._bound() / 2 / among)
+        pieces = deque(
+            Piece(place, text, count, count * want.weight, count * want.weight * counted / whole)
+            for place, (text, count) in enumerate(zip(texts, num_tokens, strict=True))
+        )
         job = Job(future, pieces, counted, time.monotonic(), num_pieces=len(pieces))
         with self._changed:
             if self._is_closed:
@@ -203,6 +217,12 @@ class Batcher:
         speed = self.measurements.tokens_per_second
         in_time = speed * self.patience_seconds if speed else BATCHES_AT_FIRST * self.batch_tokens
         return float(min(self.queue_tokens, max(self.batch_tokens, in_time)))
+
+    def _hopeless(self) -> float:
+        """Tokens of a request that would take many times as long as anyone waits: in large batches, more than four times as
+        fast as lately."""
+        speed = self.measurements.tokens_per_second
+        return max(8 * speed * self.patience_seconds, BATCHES_AT_FIRST * self.batch_tokens) if speed else math.inf
 
     def _retry_after(self) -> int:
         speed = self.measurements.tokens_per_second
@@ -271,6 +291,8 @@ class Batcher:
                 break
             turns.popleft()
             piece = job.waiting.popleft()
+            job.counted -= piece.counted
+            self._waiting -= piece.counted
             taken.append(Taken(job, piece))
             cost += piece.cost
             if job.waiting:
@@ -284,15 +306,24 @@ class Batcher:
             found = self._answers(want, [one.piece.text for one in taken])
         except Exception as error:
             if len(taken) > 1:  # whoever it was that failed, the others need not
+                log.warning(
+                    "%d texts could not be translated together (%s), so one by one", len(taken), type(error).__name__
+                )
                 for one in taken:
                     self._do(want, [one])
                 return
             if not isinstance(error, ValueError):
+                self._failures += 1
                 log.exception("a text could not be translated")
             self._fail(taken[0].job, error)
             return
-        num_tokens = sum(one.piece.cost for one in taken)
-        self.measurements.add_batch(want.run, len(taken), round(num_tokens), time.monotonic() - began)
+        self._failures = 0
+        seconds = time.monotonic() - began
+        if isinstance(want, Translate):
+            num_tokens = sum(one.piece.num_tokens for one in taken)
+            self.measurements.add_batch(want.run, len(taken), num_tokens, sum(one.piece.cost for one in taken), seconds)
+        else:  # one look, however many wanted it
+            self.measurements.add_look(want.run, taken[0].piece.cost, seconds)
         for one, answer in zip(taken, found, strict=True):
             one.job.found[one.piece.place] = answer
             if len(one.job.found) == one.job.num_pieces and one.job.is_still_wanted():

@@ -7,10 +7,12 @@ from importlib.util import find_spec
 
 from rich.console import Console
 
-from regard.serve.settings import ServeSettings
+from regard.serve.settings import ServeSettings, is_every_interface
 
+BACKLOG = 1024
 GRACE_SECONDS = 14  # for requests that are under way; whoever sends SIGTERM waits for 20 in all
-CONNECTIONS = 2000
+CONNECTIONS, OTHER_FILES = 2000, 100
+KEEP_ALIVE_SECONDS = 75  # longer than proxies keep a connection, or one would be cut just when it is used again
 
 
 def serve(settings: ServeSettings) -> None:
@@ -27,11 +29,10 @@ def serve(settings: ServeSettings) -> None:
         service = load_service(settings)
         for run in service.runs:
             console.print(f"{run.src_lang} → {run.tgt_lang}  {run.folder}", markup=False)
-        if settings.is_open_to_all:
+        if not settings.api_keys and is_every_interface(sock.getsockname()[0]):
             console.print(
                 "warning: whoever reaches this machine may use this server; give --api-key, or leave --host at 127.0.0.1"
             )
-        sock.listen(CONNECTIONS)  # whoever comes at once is not refused, though the server begins only now
         console.print(f"regard serves at {_address(sock)}/ (its API: /docs; to stop: Ctrl-C)", markup=False)
         config = uvicorn.Config(
             make_app(service),
@@ -39,7 +40,9 @@ def serve(settings: ServeSettings) -> None:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
-            limit_concurrency=CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            limit_concurrency=allowed_connections(),
+            http="h11",  # whatever else is installed: it bounds a request's head
         )
         server = uvicorn.Server(config)
         try:
@@ -55,6 +58,21 @@ def serve(settings: ServeSettings) -> None:
 def missing_packages() -> list[str]:
     """What serving needs and is not there."""
     return [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+
+
+def allowed_connections() -> int:
+    """As many as the system allows, but for some files."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, soft - OTHER_FILES)
+    return CONNECTIONS
 
 
 def is_free(host: str, port: int) -> bool:
@@ -78,6 +96,7 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
+        sock.listen(BACKLOG)  # whoever comes before the models are loaded waits, instead of being refused
     except OSError as error:
         sock.close()
         raise ValueError(f"{host} port {port} cannot be listened at ({error.strerror}); try another --port") from error

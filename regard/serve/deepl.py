@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.serve.languages import AUTO, base, name_of
 from regard.serve.libretranslate import Code, body_of
-from regard.serve.reading import checked, json_response, read_fields, require_key
+from regard.serve.reading import Texts, checked, json_response, read, read_fields, require_key
 from regard.serve.service import Service
 from regard.translate.translator import DEFAULT_SEARCH
 
@@ -21,7 +21,7 @@ class DeeplRequest(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"example": {"text": ["Guten Morgen!"], "target_lang": "EN-US"}})
 
-    text: str | list[str] = Field(description="texts; lines of a text are translated one by one")
+    text: Texts = Field(description="texts; lines of a text are translated one by one")
     target_lang: Code = Field(description="language to translate to; EN-US means en")
     source_lang: Annotated[Code | None, Field(description="language of the texts; found out where it is not given")] = None
     auth_key: str | None = Field(None, description="in old clients; newer ones send a header")
@@ -54,14 +54,12 @@ class LanguagesRequest(BaseModel):
 
 def routes(service: Service) -> APIRouter:
     router = APIRouter(prefix="/v2", tags=["DeepL"])
-    limits, keys = service.settings.limits, service.settings.api_keys
+    settings = service.settings
 
     @router.post("/translate", response_model=DeeplResponse, openapi_extra=body_of(DeeplRequest))
     async def translate(request: Request) -> Response:
         """Translate texts."""
-        fields, kind = await read_fields(request, limits)
-        require_key(request, keys, fields.get("auth_key"))
-        asked = checked(DeeplRequest, fields, kind)
+        asked = await read(request, DeeplRequest, settings)
         texts = [asked.text] if isinstance(asked.text, str) else asked.text
         done = await service.translate(texts, asked.source_lang or AUTO, asked.target_lang, DEFAULT_SEARCH)
         answers = [
@@ -74,17 +72,17 @@ def routes(service: Service) -> APIRouter:
     async def languages(request: Request) -> Response:
         """`type=target`: those that can be translated to; otherwise those that can be translated. The Python client sends
         its type in the body."""
-        require_key(request, keys)
+        require_key(request, settings.api_keys)
         fields: dict[str, Any] = dict(request.query_params)
         if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
-            fields |= (await read_fields(request, limits))[0]
+            fields |= (await read_fields(request, settings.limits))[0]
         asked = checked(LanguagesRequest, fields, "form")
         return json_response(_targets(service) if asked.type == "target" else _sources(service))
 
     @router.get("/usage", response_model=Usage)
     async def usage(request: Request) -> Response:
         """Characters translated since the server started."""
-        require_key(request, keys)
+        require_key(request, settings.api_keys)
         return json_response({"character_count": service.measurements.characters, "character_limit": UNLIMITED})
 
     return router

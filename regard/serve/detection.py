@@ -22,7 +22,7 @@ from regard.translate.search import Search
 NUM_LINES = 2000  # of each side of a corpus
 NUM_WORDS = 400  # of shared subwords
 NUM_SOURCES, AT_ONCE = 100, 50  # of them, for the model to translate
-MOST_CHARACTERS = 1000  # of a text; more would not change the answer
+MOST_CHARACTERS = 300  # of a text; more would not change the answer
 SMOOTHING = 0.5
 ORDERS = (1, 2, 3)
 

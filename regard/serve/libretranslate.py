@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.serve.languages import languages_listed
-from regard.serve.reading import RefusalError, checked, json_response, read_fields, require_key
+from regard.serve.reading import RefusalError, Texts, json_response, read
 from regard.serve.service import Service, Translated
 from regard.translate.search import MOST_ALPHA
 
@@ -18,7 +18,7 @@ class TranslateRequest(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"example": {"q": "Guten Morgen!", "source": "de", "target": "en"}})
 
-    q: str | list[str] = Field(description="a text, or several; lines of a text are translated one by one")
+    q: Texts = Field(description="a text, or several; lines of a text are translated one by one")
     source: Code = Field(description="language of the text, or `auto`")
     target: Code = Field(description="language to translate to")
     alternatives: int = Field(0, ge=0, description="how many more translations to give of each text of one line")
@@ -33,7 +33,7 @@ class DetectRequest(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"example": {"q": "Guten Morgen!"}})
 
-    q: str | list[str] = Field(description="a text; of several, the first")
+    q: Texts = Field(description="a text; of several, the first")
     api_key: str | None = Field(None, description="where the server asks for one")
 
 
@@ -65,14 +65,12 @@ def body_of(model: type[BaseModel]) -> dict[str, Any]:
 
 def routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["LibreTranslate"])
-    limits, keys = service.settings.limits, service.settings.api_keys
+    settings = service.settings
 
     @router.post("/translate", response_model=TranslateResponse, openapi_extra=body_of(TranslateRequest))
     async def translate(request: Request) -> Response:
         """Translate a text, or several."""
-        fields, kind = await read_fields(request, limits)
-        require_key(request, keys, fields.get("api_key"))
-        asked = checked(TranslateRequest, fields, kind)
+        asked = await read(request, TranslateRequest, settings)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         search = service.search(asked.alternatives, asked.beam, asked.alpha)
         done = await service.translate(texts, asked.source, asked.target, search)
@@ -81,9 +79,7 @@ def routes(service: Service) -> APIRouter:
     @router.post("/detect", response_model=list[Detected], openapi_extra=body_of(DetectRequest))
     async def detect(request: Request) -> Response:
         """The served languages by how probable it is that the text is in them."""
-        fields, kind = await read_fields(request, limits)
-        require_key(request, keys, fields.get("api_key"))
-        asked = checked(DetectRequest, fields, kind)
+        asked = await read(request, DetectRequest, settings)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         service.require_moderate(texts)
         if not texts:

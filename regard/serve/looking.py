@@ -1,16 +1,15 @@
 """What the page asks for: the runs, how they trained, and what happens inside them."""
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from regard.inspection.look import Question, describe
 from regard.model.trace import Head, Intervention, Site
 from regard.serve.batcher import Look
 from regard.serve.libretranslate import body_of
-from regard.serve.reading import RefusalError, checked, json_response, read_fields, require_key
+from regard.serve.reading import RefusalError, json_response, large_json_response, read, require_key
 from regard.serve.runs import ServedRun
 from regard.serve.service import Service
 from regard.translate.search import MOST_ALPHA
@@ -18,6 +17,8 @@ from regard.translate.search import MOST_ALPHA
 MOST_SCALE = 1000.0  # of scores; far beyond, numbers overflow
 Pieces = Annotated[list[str], Field(max_length=1000)]
 Place = Annotated[int, Field(ge=0, le=1000)]  # a layer, or a head
+# JSON has no tuples, and strict checks want them.
+HeadOff = Annotated[tuple[Site, Place, Place], BeforeValidator(lambda head: tuple(head) if isinstance(head, list) else head)]
 
 
 class InspectRequest(BaseModel):
@@ -34,7 +35,7 @@ class InspectRequest(BaseModel):
     prefix_pieces: Pieces | None = Field(None, description="the same as subwords")
     beam: int = Field(4, ge=1, description="width of the search")
     alpha: float = Field(0.6, ge=-MOST_ALPHA, le=MOST_ALPHA, allow_inf_nan=False, description="of the length penalty")
-    heads_off: list[tuple[Site, Place, Place]] = Field([], max_length=1000, description="[site, layer, head] of each")
+    heads_off: list[HeadOff] = Field([], max_length=1000, description="[site, layer, head] of each")
     score_scale: float | None = Field(
         None, ge=-MOST_SCALE, le=MOST_SCALE, allow_inf_nan=False, description="of q·k, instead of 1/√d_k"
     )
@@ -70,7 +71,7 @@ class Training(BaseModel):
 
 def routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["studio"])
-    limits, keys = service.settings.limits, service.settings.api_keys
+    keys = service.settings.api_keys
 
     @router.get("/runs", response_model=list[RunSummary])
     async def runs(request: Request) -> Response:
@@ -97,33 +98,21 @@ def routes(service: Service) -> APIRouter:
     @router.post("/inspect", openapi_extra=body_of(InspectRequest))
     async def inspect(request: Request) -> Response:
         """All there is to see in a sentence's way through a model."""
-        fields, kind = await read_fields(request, limits)
-        require_key(request, keys, fields.get("api_key"))
-        asked = checked(InspectRequest, _with_tuples(fields), kind)
+        asked = await read(request, InspectRequest, service.settings)
         run = service.run_named(asked.run)
         answer = await service.look(Look(run.name, run.translator, _question(service, run, asked)))
-        return await asyncio.to_thread(json_response, answer)  # it may be millions of numbers
+        return await large_json_response(answer)
 
     @router.post("/inspect/head", openapi_extra=body_of(HeadRequest))
     async def inspect_head(request: Request) -> Response:
         """One head's queries, keys, values, scores and weights."""
-        fields, kind = await read_fields(request, limits)
-        require_key(request, keys, fields.get("api_key"))
-        asked = checked(HeadRequest, _with_tuples(fields), kind)
+        asked = await read(request, HeadRequest, service.settings)
         run = service.run_named(asked.run)
         head = Head(asked.site, asked.layer, asked.head)
         answer = await service.look(Look(run.name, run.translator, _question(service, run, asked), head))
-        return await asyncio.to_thread(json_response, answer)
+        return await large_json_response(answer)
 
     return router
-
-
-def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples, and strict checks want them."""
-    heads = fields.get("heads_off")
-    if not isinstance(heads, list):
-        return fields
-    return fields | {"heads_off": [tuple(head) if isinstance(head, list) else head for head in heads]}
 
 
 def _question(service: Service, run: ServedRun, asked: InspectRequest) -> Question:

@@ -41,6 +41,7 @@ class Measurements:
         self._lock = threading.Lock()
         self._requests: Counter[Labels] = Counter()
         self._texts: Counter[Labels] = Counter()
+        self._looks: Counter[Labels] = Counter()
         self._seconds = Histogram(SECONDS)
         self._batches = Histogram(TEXTS)
         self._batch_seconds = 0.0
@@ -54,13 +55,22 @@ class Measurements:
             self._requests[("path", path), ("status", str(status))] += 1
             self._seconds.add(seconds)
 
-    def add_batch(self, run: str, num_texts: int, num_tokens: int, seconds: float) -> None:
+    def add_batch(self, run: str, num_texts: int, num_tokens: int, cost: float, seconds: float) -> None:
+        """`cost`: tokens, weighted by how they were searched."""
         with self._lock:
             self._batches.add(float(num_texts))
             self._texts[(("run", run),)] += num_texts
             self._tokens += num_tokens
             self._batch_seconds += seconds
-            self._lately = (self._lately[0] * FORGETTING + num_tokens, self._lately[1] * FORGETTING + seconds)
+            self._remember(cost, seconds)
+
+    def add_look(self, run: str, cost: float, seconds: float) -> None:
+        with self._lock:
+            self._looks[(("run", run),)] += 1
+            self._remember(cost, seconds)
+
+    def _remember(self, cost: float, seconds: float) -> None:
+        self._lately = (self._lately[0] * FORGETTING + cost, self._lately[1] * FORGETTING + seconds)
 
     def add_characters(self, count: int) -> None:
         with self._lock:
@@ -91,6 +101,8 @@ class Measurements:
                 *self._batches.lines("regard_batch_texts"),
                 *_head("regard_texts_total", "counter", "texts translated, by run; a line of a text counts as one"),
                 *(f"regard_texts_total{_labels(labels)} {count}" for labels, count in sorted(self._texts.items())),
+                *_head("regard_looks_total", "counter", "looks into a model, by run"),
+                *(f"regard_looks_total{_labels(labels)} {count}" for labels, count in sorted(self._looks.items())),
                 *_head("regard_source_tokens_total", "counter", "source subwords translated"),
                 f"regard_source_tokens_total {self._tokens}",
                 *_head("regard_characters_total", "counter", "characters of the texts translated"),

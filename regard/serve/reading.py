@@ -4,21 +4,24 @@ import asyncio
 import json
 import math
 import secrets
-from collections.abc import Iterable
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from regard.serve.settings import Limits
+from regard.serve.settings import MOST_TEXTS, Limits, ServeSettings
 
 Fields = dict[str, Any]
 Kind = Literal["json", "form"]
 Model = TypeVar("Model", bound=BaseModel)
 MOST_FIELDS = 1000  # of a form
 KEY_COOKIE = "regard_key"
+DEPTH_OF_PARTS = 5  # of a large answer: a head's weights, in a list by layers, in those of a place, in all attention
+# With a bound, or each of half a million wrong ones would become an error message before anyone counted them.
+Texts = str | Annotated[list[str], Field(max_length=MOST_TEXTS)]
 
 
 class RefusalError(Exception):
@@ -29,6 +32,13 @@ class RefusalError(Exception):
         self.status = status
         self.sentence = sentence
         self.headers = headers or {}
+
+
+async def read(request: Request, model: type[Model], settings: ServeSettings) -> Model:
+    """What is asked, of someone who may ask."""
+    fields, kind = await read_fields(request, settings.limits)
+    require_key(request, settings.api_keys, fields.get("api_key") or fields.get("auth_key"))
+    return checked(model, fields, kind)
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
@@ -145,12 +155,37 @@ def require_key(request: Request, keys: Iterable[str], given: object = None) -> 
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(dumped(value).encode("utf-8"), status, headers, media_type="application/json")
+
+
+def dumped(value: Any) -> str:
     """Numbers that JSON does not have become null: what a model is made to compute may be one."""
     try:
-        content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        content = json.dumps(_without_nan(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Response(content.encode("utf-8"), status, headers, media_type="application/json")
+        return json.dumps(_without_nan(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+async def large_json_response(value: dict[str, Any]) -> Response:
+    """The same of millions of numbers, beside others' requests: in a thread, and in parts, since one `dumps` lets no other
+    thread go on."""
+    parts = await asyncio.to_thread(lambda: "".join(_in_parts(value, DEPTH_OF_PARTS)))
+    return Response(parts.encode("utf-8"), media_type="application/json")
+
+
+def _in_parts(value: Any, depth: int) -> Iterator[str]:
+    if depth and isinstance(value, dict):
+        for number, (name, one) in enumerate(value.items()):
+            yield f"{',' if number else '{'}{json.dumps(name)}:"
+            yield from _in_parts(one, depth - 1)
+        yield "}" if value else "{}"
+    elif depth and isinstance(value, list) and value and isinstance(value[0], list | dict):
+        for number, one in enumerate(value):
+            yield "," if number else "["
+            yield from _in_parts(one, depth - 1)
+        yield "]"
+    else:
+        yield dumped(value)
 
 
 def _without_nan(value: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from regard.checkpoint import Run
 from regard.inspection.look import Json
-from regard.serve.languages import matching
+from regard.serve.languages import base, matching, plain
 from regard.train.metrics import read_lines
 from regard.translate.translator import Translator, load
 
@@ -55,11 +55,14 @@ def _unused(name: str, runs: Sequence[ServedRun]) -> str:
 
 def run_for(runs: Sequence[ServedRun], source: str, target: str) -> ServedRun | None:
     """The first that translates between these languages; EN-US is en where there is no better."""
-    for src in matching(source, (run.src_lang for run in runs)):
-        from_there = [run for run in runs if run.src_lang == src]
-        for tgt in matching(target, (run.tgt_lang for run in from_there)):
-            return next(run for run in from_there if run.tgt_lang == tgt)
-    return None
+    from_there = [run for run in runs if base(run.src_lang) == base(source)]
+    fitting = [run for run in from_there if base(run.tgt_lang) == base(target)]
+    asked = (plain(source), plain(target))
+    return max(
+        fitting,
+        key=lambda run: sum(plain(one) == code for one, code in zip((run.src_lang, run.tgt_lang), asked, strict=True)),
+        default=None,
+    )
 
 
 def sources_for(runs: Sequence[ServedRun], target: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import regard
 from regard.inspection.look import Json
-from regard.serve.batcher import Batcher, ClosedError, FullError, Look, Translate
+from regard.serve.batcher import Batcher, ClosedError, FullError, HopelessError, Look, Translate
 from regard.serve.detection import Detector, learn
 from regard.serve.languages import AUTO, plain
 from regard.serve.measurements import Measurements
@@ -97,9 +97,10 @@ class Service:
         try:
             for run, places in wanted.items():
                 want = Translate(run.name, run.translator, search)
-                futures.append(self.batcher.translate(want, [lines[number][place] for number, place in places]))
+                of_run = [lines[number][place] for number, place in places]
+                futures.append(self.batcher.translate(want, of_run, among=len(wanted)))
             return await self._in_time(futures)
-        except (FullError, ClosedError) as error:
+        except (FullError, HopelessError, ClosedError) as error:
             raise _refusal(error) from error
         finally:
             for future in futures:
@@ -109,7 +110,7 @@ class Service:
         self.require_moderate([want.question.text, want.question.target, want.question.prefix])
         try:
             [[answer]] = await self._in_time([self.batcher.look(want)])
-        except (FullError, ClosedError) as error:
+        except (FullError, HopelessError, ClosedError) as error:
             raise _refusal(error) from error
         return answer
 
@@ -117,8 +118,6 @@ class Service:
         try:
             async with asyncio.timeout(self.settings.limits.seconds):
                 return [await asyncio.wrap_future(future) for future in futures]
-        except asyncio.CancelledError as error:  # who asked is gone, or the server has been stopping for too long
-            raise RefusalError(503, "the server is stopping", _again(5)) from error
         except TimeoutError as error:
             raise RefusalError(503, "this took too long; send less at once, or try again later", _again(5)) from error
         except ValueError as error:  # a sentence of ours: about memory, or about what was asked
@@ -132,6 +131,8 @@ class Service:
         codes = sources_for(self.runs, target)
         if not codes:
             raise _no_such_pair()
+        if len(codes) == 1:
+            return codes[0], 1.0
         return self.detector.detect(text, codes)[0]
 
     def _run(self, source: str, target: str) -> ServedRun:
@@ -143,9 +144,11 @@ class Service:
 def load_service(settings: ServeSettings) -> Service:
     """Everything but the web: models in memory, and a worker that waits."""
     runs = load_runs(settings.runs, settings.device)
+    for run in runs:
+        run.translator.translate(["1"])  # the first takes longer than any other, and tells nothing of how long they take
     detector = learn(runs)
     measurements = Measurements(regard.__version__)
-    batcher = Batcher(settings.queue, runs[0].translator.device.type, measurements)
+    batcher = Batcher(settings.queue, runs[0].translator.batch_tokens, measurements)
     return Service(settings, runs, detector, batcher, measurements)
 
 
@@ -157,10 +160,16 @@ def too_much(retry_after: int) -> RefusalError:
     return RefusalError(429, "there is too much to do at the moment; try again", _again(retry_after))
 
 
-def _refusal(error: FullError | ClosedError) -> RefusalError:
+def stopping() -> RefusalError:
+    return RefusalError(503, "the server is stopping", _again(5))
+
+
+def _refusal(error: FullError | HopelessError | ClosedError) -> RefusalError:
     if isinstance(error, FullError):
         return too_much(error.retry_after)
-    return RefusalError(503, "the server is stopping", _again(5))
+    if isinstance(error, HopelessError):
+        return RefusalError(413, "this is more than can be translated in time; send less at once")
+    return stopping()
 
 
 def _again(seconds: int) -> dict[str, str]:

@@ -5,6 +5,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 MEBIBYTE = 2**20
+MOST_TEXTS = 1000  # whatever the limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,8 @@ class Limits:
                 raise ValueError(
                     f"a limit of {getattr(self, name)} {name.replace('_', ' ')} allows nothing; give at least 1"
                 )
+        if self.texts > MOST_TEXTS:
+            raise ValueError(f"a limit of {self.texts:,} texts in a request; give at most {MOST_TEXTS:,}")
         if self.alternatives < 0:
             raise ValueError(f"{self.alternatives} alternatives at most; give 0 or more")
         if not 0 < self.seconds < 1e6:
@@ -61,6 +64,7 @@ class ServeSettings:
     port: int = 8000
     api_keys: tuple[str, ...] = ()  # none: anyone may ask, with any key
     cors: tuple[str, ...] = ()  # origins whose pages may ask from a browser
+    names: tuple[str, ...] = ()  # hosts as which it may be asked, besides its own
     device: str = "auto"
     limits: Limits = DEFAULT_LIMITS
     queue: Queue = DEFAULT_QUEUE
@@ -70,17 +74,22 @@ class ServeSettings:
             raise ValueError("give at least one run to serve")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"there is no port {self.port}; give one from 1 to 65535, or 0 for any that is free")
-        if any(not key.strip() for key in self.api_keys):
-            raise ValueError("an API key is empty; give one that is hard to guess")
-
-    @property
-    def is_open_to_all(self) -> bool:
-        """Whoever reaches this machine may ask."""
-        return not self.api_keys and is_every_interface(self.host)
+        if not all(key and key.isascii() and key.isprintable() and " " not in key for key in self.api_keys):
+            raise ValueError(
+                "an API key is empty, or has a space or another character that headers do not carry; give one of letters "
+                "and digits that is hard to guess"
+            )
 
 
-def is_every_interface(host: str) -> bool:
+def is_every_interface(address: str) -> bool:
+    """Of an address that a socket is bound to."""
+    found = ip_address(address)
+    return (getattr(found, "ipv4_mapped", None) or found).is_unspecified
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether only programs on this machine can reach it."""
     try:
-        return not host or ip_address(host.strip("[]")).is_unspecified
+        return ip_address(host.strip("[]")).is_loopback
     except ValueError:  # a name
-        return False
+        return host.lower() == "localhost"

@@ -164,6 +164,11 @@ class Translator:
         return scored
 
     @property
+    def batch_tokens(self) -> int:
+        """Source tokens at once that suit its device, searched as usual."""
+        return BATCH_TOKENS.get(self.device.type, 1024)
+
+    @property
     def used_to(self) -> int:
         """The subwords of the longest text it learnt from."""
         return min(self.config.longest or self.limit, self.limit)
@@ -201,7 +206,7 @@ class Translator:
     def _batches(self, lengths: Sequence[int], size: BatchSize, width: int = 1) -> Iterator[list[int]]:
         """Places in `lengths`: neighbours in length together, the longest first, for if they fit into memory, all do. Fewer
         where each is searched more widely than usual."""
-        suits = BATCH_TOKENS.get(self.device.type, 1024) * DEFAULT_SEARCH.beam // max(width, DEFAULT_SEARCH.beam)
+        suits = self.batch_tokens * DEFAULT_SEARCH.beam // max(width, DEFAULT_SEARCH.beam)
         budget = size.tokens or (math.inf if size.sentences else suits)
         group: list[int] = []
         longest = 0

@@ -1,5 +1,6 @@
 """The API without a network: its shapes, its limits, its keys, and what it says of requests that are wrong."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from regard.model.trace import Head, Intervention
 from regard.serve.app import make_app
 from regard.serve.batcher import Batcher
 from regard.serve.measurements import Measurements
+from regard.serve.reading import json_response, large_json_response
 from regard.serve.runs import load_runs
 from regard.serve.service import Service, load_service
 from regard.serve.settings import Limits, Queue, ServeSettings
@@ -24,6 +26,7 @@ from scripts.malformed import SECRET, Wrong, malformed
 RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
 STORED = [json.loads(line) for line in (RUN / "translations.jsonl").read_text(encoding="utf-8").splitlines()]
 SOURCES, TARGETS = [line["source"] for line in STORED], [line["text"] for line in STORED]
+HERE = "http://127.0.0.1:8000"
 GOOD = {"q": SOURCES[0], "source": "de", "target": "en"}
 
 
@@ -36,12 +39,12 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def client(service: Service) -> TestClient:
-    return TestClient(make_app(service), raise_server_exceptions=False)
+    return TestClient(make_app(service), base_url=HERE, raise_server_exceptions=False)
 
 
 def with_settings(service: Service, **changes: Any) -> TestClient:
     """A client of a server of the same runs, told something else."""
-    return TestClient(make_app(replace(service, settings=replace(service.settings, **changes))))
+    return TestClient(make_app(replace(service, settings=replace(service.settings, **changes))), base_url=HERE)
 
 
 def test_one_text_or_several_as_libretranslate_has_it(client: TestClient) -> None:
@@ -197,13 +200,13 @@ def test_limits_can_be_set(service: Service) -> None:
 
 def test_a_full_queue_says_when_to_come_again(service: Service) -> None:
     """The worker is gone, so nothing ever leaves this queue; what waits is given up at the time limit."""
-    batcher = Batcher(Queue(queue_tokens=20), "cpu", Measurements("test"))
+    batcher = Batcher(Queue(queue_tokens=20), 1024, Measurements("test"))
     batcher.close(10.0)
     batcher._is_closed = False
     settings = replace(service.settings, limits=Limits(seconds=0.2))
-    client = TestClient(make_app(replace(service, settings=settings, batcher=batcher)))
-    batcher._submit(next(iter(_wants(service))), ["a"] * 20, [1.0] * 20)
-    batcher._submit(next(iter(_wants(service))), ["a"] * 20, [1.0] * 20)
+    client = TestClient(make_app(replace(service, settings=settings, batcher=batcher)), base_url=HERE)
+    batcher._submit(next(iter(_wants(service))), ["a"] * 20)
+    batcher._submit(next(iter(_wants(service))), ["a"] * 20)
     answer = client.post("/translate", json=GOOD)
     assert answer.status_code == 429
     assert 1 <= int(answer.headers["retry-after"]) <= 30
@@ -223,7 +226,7 @@ def _wants(service: Service) -> Iterator[Any]:
 
 
 def test_keys_are_asked_for_where_they_are_configured(service: Service) -> None:
-    client = with_settings(service, api_keys=("secret", "schlüssel"))
+    client = with_settings(service, api_keys=("secret", "key2"))
     body = json.dumps(GOOD)
     offers = ((b"X", b""), (b"X-API-Key", b"wrong"), (b"Authorization", b"DeepL-Auth-Key wrong"), (b"X-API-Key", b"\xff"))
     for name, value in offers:
@@ -237,7 +240,7 @@ def test_keys_are_asked_for_where_they_are_configured(service: Service) -> None:
     assert client.post("/detect", json={"q": "a"}).status_code == 403
     for path in ("/health", "/ready", "/languages", "/docs", "/openapi.json"):
         assert client.get(path).status_code == 200
-    assert client.post("/translate", json=GOOD | {"api_key": "schlüssel"}).status_code == 200
+    assert client.post("/translate", json=GOOD | {"api_key": "key2"}).status_code == 200
     assert client.post("/translate", data=GOOD | {"api_key": "secret"}).status_code == 200
     assert client.post("/translate?api_key=secret", json=GOOD).status_code == 200
     for header in ("DeepL-Auth-Key secret", "Bearer secret"):
@@ -250,13 +253,47 @@ def test_any_key_will_do_where_none_is_configured(client: TestClient) -> None:
     assert client.get("/runs", headers={"Authorization": "DeepL-Auth-Key whatever"}).status_code == 200
 
 
+def test_pages_from_elsewhere_may_not_ask(service: Service, client: TestClient) -> None:
+    """Neither by a name that they made to lead here, nor by a form; except where keys or settings say who may."""
+    wrong = ({"Host": "evil.example"}, {"Host": ""}, {"Host": "[::"}, {"Origin": "http://evil.example"}, {"Origin": "null"})
+    for headers in wrong:
+        answer = client.post("/translate", json=GOOD, headers=headers)
+        assert answer.status_code == 403
+        assert "start" in answer.json()["error"]
+    right = ({"Host": "localhost:8000"}, {"Host": "[::1]:8000"}, {"Origin": HERE}, {"Host": "127.0.0.2"})
+    for headers in right:
+        assert client.post("/translate", json=GOOD, headers=headers).status_code == 200
+    asked = {"Host": "proxy.example", "Origin": "https://proxy.example"}
+    for changes in ({"names": ("proxy.example",)}, {"api_keys": ("secret",)}, {"host": "0.0.0.0"}):
+        other = with_settings(service, **changes)
+        assert other.post("/translate", json=GOOD | {"api_key": "secret"}, headers=asked).status_code == 200
+    listed = with_settings(service, cors=("https://there.example",))
+    assert listed.post("/translate", json=GOOD, headers={"Origin": "https://there.example"}).status_code == 200
+    assert listed.post("/translate", json=GOOD, headers={"Origin": "https://here.example"}).status_code == 403
+
+
+def test_a_long_list_of_nonsense_is_refused_at_once(client: TestClient) -> None:
+    answer = client.post("/translate", json=GOOD | {"q": [1] * 200_000})
+    assert answer.status_code == 422
+    assert len(answer.content) < 200
+
+
+def test_a_large_answer_is_the_same_in_parts(service: Service) -> None:
+    answer = look(service.runs[0].translator, Question(text=SOURCES[0]))
+    answer["odd"] = {"nan": [[float("nan"), 1.0]], "none": {}, "empty": [], "mixed": [[], [1]], "text": ["ä"]}
+    whole = asyncio.run(large_json_response(answer))
+    assert whole.body == json_response(answer).body
+
+
 def test_the_page_keeps_its_key_in_a_cookie(service: Service) -> None:
     client = with_settings(service, api_keys=("secret",))
     assert client.get("/?api_key=wrong").status_code == 403
+    led = client.get("/?api_key=secret", follow_redirects=False)
+    assert (led.status_code, led.headers["location"]) == (303, "/"), "the key must not stay in an address that is shared"
+    assert "httponly" in led.headers["set-cookie"].lower()
     page = client.get("/?api_key=secret")
     assert page.status_code == 200
     assert "default-src 'self'" in page.headers["content-security-policy"]
-    assert "httponly" in page.headers["set-cookie"].lower()
     assert client.get("/runs").status_code == 200
 
 
@@ -264,7 +301,7 @@ def test_other_origins_may_ask_only_where_they_are_named(service: Service, clien
     origin = {"Origin": "https://example.org"}
     preflight = origin | {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     assert "access-control-allow-origin" not in client.post("/translate", json=GOOD, headers=origin).headers
-    assert client.options("/translate", headers=preflight).status_code == 405
+    assert client.options("/translate", headers=preflight).status_code == 403
     asked = with_settings(service, cors=("https://example.org",))
     for answer in (asked.post("/translate", json=GOOD, headers=origin), asked.options("/translate", headers=preflight)):
         assert answer.status_code == 200

@@ -11,7 +11,7 @@ import pytest
 
 from regard.inspection.look import Question, look, look_at_head
 from regard.model.trace import Head
-from regard.serve.batcher import Batcher, ClosedError, FullError, Look, Translate
+from regard.serve.batcher import MOST_FAILURES, Batcher, ClosedError, FullError, HopelessError, Look, Translate
 from regard.serve.measurements import Measurements
 from regard.serve.settings import Queue
 from regard.translate.search import Search
@@ -54,7 +54,7 @@ def gated(plain: Translator) -> Iterator[Gated]:
 
 @pytest.fixture
 def batcher() -> Iterator[Batcher]:
-    made = Batcher(Queue(wait_seconds=0.0), "cpu", Measurements("test"))
+    made = Batcher(Queue(wait_seconds=0.0), 1024, Measurements("test"))
     yield made
     made.close(10.0)
 
@@ -82,7 +82,7 @@ def test_what_waits_is_translated_together(batcher: Batcher, gated: Gated, plain
 
 def test_others_are_waited_for(gated: Gated) -> None:
     """A second would be long enough for anyone, and the batch comes sooner because it is full."""
-    batcher = Batcher(Queue(wait_seconds=1.0, batch_tokens=60), "cpu", Measurements("test"))
+    batcher = Batcher(Queue(wait_seconds=1.0, batch_tokens=60), 1024, Measurements("test"))
     gated.gate.set()
     futures = [batcher.translate(asked(gated), [sentence]) for sentence in SENTENCES]
     for future in futures:
@@ -103,7 +103,7 @@ def test_only_equal_searches_share_a_batch(batcher: Batcher, gated: Gated) -> No
 
 
 def test_a_long_request_does_not_keep_a_short_one_waiting(gated: Gated) -> None:
-    batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=30, queue_tokens=10_000), "cpu", Measurements("test"))
+    batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=30, queue_tokens=10_000), 1024, Measurements("test"))
     long = batcher.translate(asked(gated), SENTENCES * 3)
     assert gated.entered.wait(10)
     short = batcher.translate(asked(gated), ["Kurz."])
@@ -116,14 +116,14 @@ def test_a_long_request_does_not_keep_a_short_one_waiting(gated: Gated) -> None:
 
 
 def test_answers_are_in_the_order_of_the_texts(plain: Translator) -> None:
-    small = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), "cpu", Measurements("test"))
+    small = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), 1024, Measurements("test"))
     found = texts_of(small.translate(asked(plain), SENTENCES).result(60))
     assert found == texts_of(plain.translate(SENTENCES))
     small.close(10.0)
 
 
 def test_too_much_is_sent_away_until_there_is_room(gated: Gated) -> None:
-    batcher = Batcher(Queue(wait_seconds=0.0, queue_tokens=40), "cpu", Measurements("test"))
+    batcher = Batcher(Queue(wait_seconds=0.0, queue_tokens=40), 1024, Measurements("test"))
     running = batcher.translate(asked(gated), SENTENCES[:1])
     assert gated.entered.wait(10)
     waiting = [batcher.translate(asked(gated), SENTENCES) for _ in range(2)]  # each counts for half of the queue
@@ -139,8 +139,53 @@ def test_too_much_is_sent_away_until_there_is_room(gated: Gated) -> None:
     batcher.close(10.0)
 
 
+def test_large_requests_leave_room_as_they_are_worked_off(gated: Gated) -> None:
+    batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=60, queue_tokens=120), 1024, Measurements("test"))
+    large = [batcher.translate(asked(gated), SENTENCES * 2) for _ in range(2)]
+    assert gated.entered.wait(10)  # the first batch is taken, and what it held of the queue is free
+    small = batcher.translate(asked(gated), ["a"])
+    gated.gate.set()
+    for future in (*large, small):
+        assert future.result(60)
+    assert batcher.waiting()["queue_tokens"] == 0
+    batcher.close(10.0)
+
+
+def test_a_request_that_comes_in_several_calls_counts_once(gated: Gated) -> None:
+    """Into an empty queue it must fit, however large; a call alone would count for half of it."""
+    batcher = Batcher(Queue(wait_seconds=0.0, queue_tokens=60), 1024, Measurements("test"))
+    running = batcher.translate(asked(gated), ["a"])
+    assert gated.entered.wait(10)
+    wanted = [batcher.translate(asked(gated, beam=width), SENTENCES * 2, among=3) for width in (1, 2, 3)]
+    gated.gate.set()
+    for future in (running, *wanted):
+        assert future.result(60)
+    batcher.close(10.0)
+
+
+def test_what_could_never_be_done_in_time_is_not_begun(plain: Translator) -> None:
+    measurements = Measurements("test")
+    batcher = Batcher(Queue(batch_tokens=10, patience_seconds=1.0), 1024, measurements)
+    measurements.add_batch("run", 1, 10, 10.0, 1.0)  # a second for 10 tokens
+    with pytest.raises(HopelessError):
+        batcher.translate(asked(plain), SENTENCES * 5)
+    assert len(batcher.translate(asked(plain), SENTENCES[:4]).result(60)) == 4
+    batcher.close(10.0)
+
+
+def test_a_device_that_fails_again_and_again_is_told_of(batcher: Batcher, gated: Gated) -> None:
+    gated.gate.set()
+    for number in range(MOST_FAILURES):
+        assert batcher.is_able, f"after {number}"
+        with pytest.raises(RuntimeError, match="expected"):
+            batcher.translate(asked(gated), [POISON]).result(60)
+    assert not batcher.is_able
+    assert batcher.translate(asked(gated), SENTENCES[:1]).result(60)
+    assert batcher.is_able
+
+
 def test_too_many_are_sent_away(gated: Gated) -> None:
-    batcher = Batcher(Queue(wait_seconds=0.0, queue_requests=3), "cpu", Measurements("test"))
+    batcher = Batcher(Queue(wait_seconds=0.0, queue_requests=3), 1024, Measurements("test"))
     running = batcher.translate(asked(gated), ["a"])
     assert gated.entered.wait(10)
     waiting = [batcher.translate(asked(gated, beam=width), ["a"]) for width in (1, 2, 3)]
@@ -153,7 +198,7 @@ def test_too_many_are_sent_away(gated: Gated) -> None:
 
 
 def test_what_is_given_up_is_not_translated(gated: Gated) -> None:
-    batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), "cpu", Measurements("test"))
+    batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), 1024, Measurements("test"))
     given_up = batcher.translate(asked(gated), SENTENCES)
     assert gated.entered.wait(10)
     assert given_up.cancel()
@@ -176,7 +221,7 @@ def test_who_fails_fails_alone(batcher: Batcher, gated: Gated, plain: Translator
     with pytest.raises(RuntimeError, match="expected"):
         bad.result(60)
     assert first.result(60)
-    assert batcher.is_alive
+    assert batcher.is_able
 
 
 def test_closing_finishes_what_waits_and_takes_no_more(batcher: Batcher, gated: Gated) -> None:
@@ -188,7 +233,7 @@ def test_closing_finishes_what_waits_and_takes_no_more(batcher: Batcher, gated: 
     gated.gate.set()
     assert batcher.close(60.0)
     assert all(future.done() for future in futures)
-    assert not batcher.is_alive
+    assert not batcher.is_able
 
 
 def test_looks_are_those_of_inspection(batcher: Batcher, plain: Translator) -> None:

@@ -15,7 +15,7 @@ from regard.serve.measurements import Histogram, Measurements
 from regard.serve.reading import RefusalError
 from regard.serve.runs import ServedRun, load_runs, run_for, sources_for
 from regard.serve.service import Service
-from regard.serve.settings import DEFAULT_QUEUE, Limits, Queue, ServeSettings
+from regard.serve.settings import DEFAULT_QUEUE, Limits, Queue, ServeSettings, is_every_interface, is_this_machine
 from regard.text.corpus import read_lines
 from regard.translate.search import Search
 
@@ -59,6 +59,8 @@ def test_a_run_is_found_by_its_languages(run: ServedRun, source: str, target: st
 def test_of_several_runs_for_a_pair_the_first_translates(run: ServedRun) -> None:
     one, other = between(run, "de>en", "de>en")
     assert run_for([one, other], "de", "en") is one
+    [_, british] = runs = between(run, "en>de", "en-GB>fr")
+    assert run_for(runs, "en", "fr") is british, "a source that fits better leads nowhere"
     assert sources_for(between(run, "de>en", "ja>en", "en>de", "de>en"), "EN-US") == ["de", "ja"]
 
 
@@ -78,7 +80,7 @@ def test_each_text_goes_to_the_run_of_its_language(run: ServedRun) -> None:
     runs = tuple(between(run, "de>en", "el>en"))
     detector = Detector({"de": SENTENCES, "el": ["Καλημέρα σας", "Δεν ξέρω τίποτα"]})
     measurements = Measurements("test")
-    batcher = Batcher(DEFAULT_QUEUE, "cpu", measurements)
+    batcher = Batcher(DEFAULT_QUEUE, 1024, measurements)
     service = Service(ServeSettings(runs=(RUN,)), runs, detector, batcher, measurements)
     texts = [SENTENCES[0], "Καλημέρα", SENTENCES[1], "", "Τίποτα δεν ξέρω"]
     done = asyncio.run(service.translate(texts, "auto", "en", Search()))
@@ -127,16 +129,16 @@ def test_a_histogram_counts_what_is_at_most_so_large() -> None:
 
 def test_the_queue_is_as_long_as_can_be_done_in_time() -> None:
     measurements = Measurements("test")
-    batcher = Batcher(Queue(batch_tokens=10, queue_tokens=1000, patience_seconds=20.0), "cpu", measurements)
+    batcher = Batcher(Queue(batch_tokens=10, queue_tokens=1000, patience_seconds=20.0), 1024, measurements)
     batcher._waiting = 20.0
     assert not batcher._is_full(20.0)  # nobody knows how fast it is
     assert batcher._is_full(21.0)
     batcher._waiting = 100.0
-    measurements.add_batch("run", 1, 10, 1.0)  # 10 tokens a second, of which 200 can be done
+    measurements.add_batch("run", 1, 10, 10.0, 1.0)  # 10 tokens a second, of which 200 can be done
     assert not batcher._is_full(100.0)
     assert batcher._is_full(101.0)
     for _ in range(100):
-        measurements.add_batch("run", 1, 0, 1.0)  # slower and slower
+        measurements.add_batch("run", 1, 0, 0.0, 1.0)  # slower and slower
     assert batcher._is_full(1.0)
     batcher._waiting = 5.0
     assert not batcher._is_full(5.0)  # a batch may always wait
@@ -150,6 +152,9 @@ def test_settings_are_checked() -> None:
         ("at least one run", lambda: ServeSettings(runs=())),
         ("no port 70000", lambda: ServeSettings(runs=(RUN,), port=70000)),
         ("key is empty", lambda: ServeSettings(runs=(RUN,), api_keys=("a", " "))),
+        ("key is empty", lambda: ServeSettings(runs=(RUN,), api_keys=("",))),
+        ("headers do not carry", lambda: ServeSettings(runs=(RUN,), api_keys=("schlüssel",))),
+        ("at most 1,000", lambda: Limits(texts=1001)),
         ("allows nothing", lambda: Limits(texts=0)),
         ("seconds", lambda: Limits(seconds=0.0)),
         ("alternatives", lambda: Limits(alternatives=-1)),
@@ -158,6 +163,15 @@ def test_settings_are_checked() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             make()
-    for host, is_open in (("0.0.0.0", True), ("::", True), ("", True), ("127.0.0.1", False), ("localhost", False)):
-        assert ServeSettings(runs=(RUN,), host=host).is_open_to_all == is_open
-        assert not ServeSettings(runs=(RUN,), host=host, api_keys=("key",)).is_open_to_all
+    for address in ("0.0.0.0", "::", "::ffff:0.0.0.0"):
+        assert is_every_interface(address)
+    for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1"):
+        assert not is_every_interface(address)
+    for host, is_here in (
+        ("127.0.0.1", True),
+        ("[::1]", True),
+        ("LOCALHOST", True),
+        ("0.0.0.0", False),
+        ("a.example", False),
+    ):
+        assert is_this_machine(host) == is_here
