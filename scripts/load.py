@@ -34,10 +34,13 @@ from hypothesis.strategies import SearchStrategy
 from schemathesis.core.result import Ok
 
 import regard
+from regard.serve.settings import Limits
 from regard.text.corpus import read_lines
 from scripts.malformed import malformed
 
 CLIENTS = (1, 8, 32, 128)
+WARM_SECONDS = 5.0
+NO_ANSWER, NOT_SENT = 599, 0  # in place of a status
 WARM_UP = 500  # malformed requests before memory is read: what is allocated once is no leak
 
 
@@ -84,21 +87,10 @@ def serving(run: str, *flags: str) -> Iterator[int]:
         port = int(address[1])
         threading.Thread(target=process.stderr.read, daemon=True).start()  # or it would wait for someone to read it
         try:
-            _wait_for(port)
             yield port
         finally:
             process.terminate()
             process.wait(60)
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(600):
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=10).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise ValueError("the server never listened")
 
 
 def memory(port: int) -> int:
@@ -122,8 +114,11 @@ def send_own(port: int, run: str, count: int, statuses: Counter[int]) -> None:
             url = f"http://127.0.0.1:{port}{wrong.path}"
             answer = session.request(wrong.method, url, data=bytes(body), headers=headers, timeout=60)
             statuses[answer.status_code] += 1
-        except requests.ConnectionError:  # cut off while it was sent, which is what a body too large deserves
-            statuses[413] += 1
+        except requests.ConnectionError:
+            # Cut off while it was sent, which is what a body too large deserves, and no other.
+            statuses[413 if len(body) > Limits().body_bytes else NO_ANSWER] += 1
+        except requests.Timeout:
+            statuses[NO_ANSWER] += 1
 
 
 def send_made_up(port: int, count: int, statuses: Counter[int]) -> None:
@@ -151,8 +146,10 @@ def _send(strategy: SearchStrategy[Any], url: str, count: int, session: requests
     def send(case: Any) -> None:
         try:
             statuses[case.call(base_url=url, session=session, timeout=60).status_code] += 1
+        except (requests.ConnectionError, requests.Timeout):
+            statuses[NO_ANSWER] += 1
         except (requests.RequestException, UnicodeError):  # what its own client cannot send
-            statuses[0] += 1
+            statuses[NOT_SENT] += 1
 
     send()
 
@@ -169,9 +166,12 @@ class Connection:
             self.streams = await asyncio.open_connection("127.0.0.1", self.port)
         reader, writer = self.streams
         head = (
-            f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            "POST /translate HTTP/1.1",
+            "Host: localhost",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
         )
-        writer.write(head.encode() + body)
+        writer.write("\r\n".join((*head, "", "")).encode() + body)
         answer = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = re.search(rb"content-length: (\d+)", answer)
         content = await reader.readexactly(int(length[1])) if length else b""
@@ -193,7 +193,8 @@ class Load:
     bodies: Sequence[bytes]
     expected: Sequence[str]
 
-    async def ask(self, connection: Connection, number: int, results: Results) -> None:
+    async def ask(self, connection: Connection, number: int, results: Results) -> bool:
+        """Whether it was answered, and not refused."""
         place = number % len(self.bodies)
         began = time.monotonic()
         try:
@@ -201,15 +202,17 @@ class Load:
         except (OSError, asyncio.IncompleteReadError) as error:
             connection.close()
             results.errors[type(error).__name__] += 1
-            return
+            return True
         if status == 429:
             results.refused += 1
-        elif status != 200:
+            return False
+        if status != 200:
             results.errors[str(status)] += 1
         elif json.loads(content)["translatedText"] != self.expected[place]:
             results.mixed_up += 1
         else:
             results.latencies.append(time.monotonic() - began)
+        return True
 
     async def clients(self, count: int, seconds: float) -> Results:
         """So many, each with one question at a time; those that were refused wait a little."""
@@ -220,9 +223,7 @@ class Load:
             connection = Connection(self.port)
             draw = random.Random(number)
             while time.monotonic() - began < seconds:
-                refused = results.refused
-                await self.ask(connection, draw.randrange(len(self.bodies)), results)
-                if results.refused > refused:
+                if not await self.ask(connection, draw.randrange(len(self.bodies)), results):
                     await asyncio.sleep(0.1)
             connection.close()
 
@@ -259,16 +260,17 @@ class Load:
         return results
 
 
-def fuzz(run: str, name: str, count: int) -> None:
-    with serving(run) as port:
+def fuzz(run: str, name: str, count: int, *flags: str) -> None:
+    with serving(run, *flags) as port:
         send_own(port, name, WARM_UP, Counter())
         before, statuses = memory(port), Counter[int]()
         send_made_up(port, count // 2, statuses)
         send_own(port, name, count - sum(statuses.values()), statuses)
         after = memory(port)
     failures = sum(number for status, number in statuses.items() if status >= 500 and status != 503)
-    print(f"malformed requests: {sum(statuses.values()):,}; 5xx other than 503: {failures}")
-    print("  " + ", ".join(f"{status or 'not sent'}: {number:,}" for status, number in sorted(statuses.items())))
+    print(f"malformed requests: {sum(statuses.values()):,}; 5xx other than 503, or no answer: {failures}")
+    names = {NO_ANSWER: "no answer", NOT_SENT: "not sent"}
+    print("  " + ", ".join(f"{names.get(status, status)}: {number:,}" for status, number in sorted(statuses.items())))
     print(f"  memory: {before / 2**20:.1f} MiB before, {after / 2**20:.1f} MiB after ({after / before - 1:+.1%})\n")
 
 
@@ -292,12 +294,12 @@ def main() -> None:
     flags = ("--device", options.device)
 
     if options.requests:
-        fuzz(options.run, name, options.requests)
+        fuzz(options.run, name, options.requests, *flags)
     print(HEAD)
     rates = {}
     with serving(options.run, *flags) as port:
         load = Load(port, bodies, expected)
-        asyncio.run(load.clients(4, min(5.0, options.seconds)))  # to be warm
+        asyncio.run(load.clients(4, WARM_SECONDS))
         for count in CLIENTS:
             results = asyncio.run(load.clients(count, options.seconds))
             rates[count] = results.throughput
@@ -306,7 +308,9 @@ def main() -> None:
         flooded = asyncio.run(load.flood(2 * peak, options.seconds))
         print(flooded.row(f"{2 * peak:.0f} requests a second"), dict(flooded.errors) or "", flush=True)
     with serving(options.run, *flags, "--batch-tokens", "1", "--wait-ms", "0", "--queue-tokens", "100000") as port:
-        alone = asyncio.run(Load(port, bodies, expected).clients(32, options.seconds))
+        load = Load(port, bodies, expected)
+        asyncio.run(load.clients(4, WARM_SECONDS))
+        alone = asyncio.run(load.clients(32, options.seconds))
         print(alone.row("32 clients, no batches"), dict(alone.errors) or "", flush=True)
     print(f"\ntwice the capacity: {flooded.throughput / peak:.0%} of the peak")
     print(f"batches: {peak / alone.throughput:.2f} times the throughput of one request at a time")

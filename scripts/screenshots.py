@@ -4,14 +4,14 @@ python scripts/screenshots.py runs/demo
 """
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
 
 import typer
 from playwright.sync_api import Page, sync_playwright
+
+from scripts.load import serving
 
 DOCS = Path(__file__).parents[1] / "docs" / "pictures"
 TEXT = "Die meisten Japaner essen jeden Tag Reis."
@@ -35,14 +35,8 @@ PICTURES: tuple[tuple[str, int, dict[str, str]], ...] = (
 
 
 def main(run: Annotated[Path, typer.Argument(help="a run's folder")]) -> None:
-    command = [sys.executable, "-m", "regard", "serve", str(run), "--port", "8000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
-        try:
-            assert server.stdout
-            line = next(line for line in server.stdout if "http://" in line)
-            shoot("http://" + line.split("http://")[1].split()[0])
-        finally:
-            server.terminate()
+    with serving(str(run), "--port", "8000") as port:  # which is seen in the pictures
+        shoot(f"http://127.0.0.1:{port}/")
 
 
 def shoot(address: str) -> None:
