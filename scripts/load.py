@@ -171,7 +171,7 @@ class Connection:
             "Content-Type: application/json",
             f"Content-Length: {len(body)}",
         )
-        writer.write("\r\n".join((*head, "", "")).encode() + body)
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         answer = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = re.search(rb"content-length: (\d+)", answer)
         content = await reader.readexactly(int(length[1])) if length else b""
