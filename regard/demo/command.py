@@ -118,8 +118,12 @@ def _own_report(folder: Path) -> Table | None:
     path, weights = folder / "evaluation.json", Run(folder).model_path
     if not path.exists() or path.stat().st_mtime < weights.stat().st_mtime:
         return None
-    report: Table = json.loads(path.read_text(encoding="utf-8"))
-    return report if _is_own(report["settings"]["src"], "test") else None
+    try:
+        report: Table = json.loads(path.read_text(encoding="utf-8"))
+        is_own = _is_own(report["settings"]["src"], "test")
+    except (ValueError, LookupError, TypeError):  # torn; it is soon made anew
+        return None
+    return report if is_own else None
 
 
 def _is_own(path: str | None, split: str) -> bool:
