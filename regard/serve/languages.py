@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from regard.text.sentences import primary
+
 NAMES = {
     "ar": "Arabic",
     "bg": "Bulgarian",
@@ -71,7 +73,7 @@ def plain(code: str) -> str:
 
 def base(code: str) -> str:
     """`en` for EN-US."""
-    return plain(code).split("-")[0]
+    return primary(plain(code))
 
 
 def name_of(code: str) -> str:

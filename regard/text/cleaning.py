@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from regard.config import CleaningConfig
 from regard.text.corpus import Pair
+from regard.text.sentences import primary
 
 Reason = Literal["empty", "too long", "length ratio", "duplicate", "copied", "wrong script", "control characters"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
@@ -48,13 +49,8 @@ _DENSITY = {"zh": 3.0, "ja": 2.0, "ko": 2.0}
 
 
 def _is_lopsided(src: str, tgt: str, src_lang: str, tgt_lang: str, rules: CleaningConfig) -> bool:
-    lengths = [len(text) * _DENSITY.get(_base(lang), 1.0) for text, lang in ((src, src_lang), (tgt, tgt_lang))]
+    lengths = [len(text) * _DENSITY.get(primary(lang), 1.0) for text, lang in ((src, src_lang), (tgt, tgt_lang))]
     return max(lengths) >= rules.ratio_from and max(lengths) > rules.max_ratio * min(lengths)
-
-
-def _base(language: str) -> str:
-    """`zh` for zh-Hans-CN."""
-    return language.lower().replace("_", "-").split("-")[0]
 
 
 _HAN = "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
@@ -93,7 +89,7 @@ SCRIPT_OF: dict[str, str] = {
 def fits_script(text: str, language: str) -> bool:
     """Whether at least some of a text's letters (a fifth) are of its language's script. Names and terms may be of another; a
     text without letters, or in a language not in the table, fits."""
-    script = SCRIPT_OF.get(_base(language))
+    script = SCRIPT_OF.get(primary(language))
     if script is None:
         return True
     num_letters = sum(character.isalpha() for character in text)
