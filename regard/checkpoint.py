@@ -203,7 +203,7 @@ class Run:
     def load_checkpoint(self, step: int) -> Checkpoint:
         """Raises DamagedError for one that is not what was saved."""
         return Checkpoint(
-            weights=load(self._read_verified(step, "weights.safetensors")),
+            weights=self.load_weights_of(step),
             optimizer=load(self._read_verified(step, "optimizer.safetensors")),
             state=json.loads(self._read_verified(step, "state.json")),
         )
@@ -215,6 +215,10 @@ class Run:
         except (OSError, ValueError):
             return False
         return bool(state.get("scheduled", True))
+
+    def load_weights_of(self, step: int) -> dict[str, Tensor]:
+        """A checkpoint's weights alone. Raises DamagedError where they are not what was saved."""
+        return load(self._read_verified(step, "weights.safetensors"))
 
     def has_weights(self, step: int) -> bool:
         """Whether a checkpoint's weights are what was saved."""
@@ -258,7 +262,7 @@ class Run:
         intact = []
         for step in steps:
             try:
-                weights = load(self._read_verified(step, "weights.safetensors"))
+                weights = self.load_weights_of(step)
             except DamagedError:
                 continue
             intact.append(step)
@@ -314,6 +318,14 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 
 def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=False).contiguous() for name, tensor in tensors.items()}
+
+
+def run_and_step(path: Path) -> tuple[Run, int | None]:
+    """Of a run's folder; or of one of its checkpoints', with its step."""
+    run, name = Run(path.parent.parent), path.name.removeprefix(PREFIX)
+    if path.parent.name == run.checkpoints.name and name.isdecimal() and path.is_dir():
+        return run, int(name)
+    return Run(path), None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -232,7 +232,7 @@ def import_(
 
 
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs; one for each pair of languages")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs, or of their checkpoints")],
     host: Annotated[str, typer.Option(help="the address to listen at; 0.0.0.0: all that this machine has")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8000,
     api_key: Annotated[

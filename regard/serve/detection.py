@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from regard.checkpoint import Run
+from regard.checkpoint import run_and_step
 from regard.data.batch import collate
 from regard.data.store import PairStore
 from regard.serve.runs import ServedRun
@@ -74,7 +74,7 @@ def learn(runs: Sequence[ServedRun]) -> Detector:
 
 def _samples(run: ServedRun) -> tuple[list[str], list[str]]:
     """Text of both sides, as well as it is to be had."""
-    folder = Run(run.folder).data_folder(run.translator.config)
+    folder = run_and_step(run.folder)[0].data_folder(run.translator.config)
     try:
         store = PairStore.open(folder, "train")
         rows = range(0, len(store), max(1, len(store) // NUM_LINES))

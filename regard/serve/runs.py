@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.checkpoint import Run
+from regard.checkpoint import run_and_step
 from regard.inspection.look import Json
 from regard.serve.languages import base, matching, plain
 from regard.train.metrics import read_lines
@@ -23,7 +23,7 @@ class ServedRun:
 
     def training(self) -> Json:
         """How it came to be, or how far it is: read anew each time, for it may be training now."""
-        run = Run(self.folder)
+        run, _ = run_and_step(self.folder)
         weights = run.read_weights()
         return {
             "metrics": read_lines(run.metrics_path),
@@ -40,7 +40,9 @@ def load_runs(folders: Sequence[Path], device: str) -> tuple[ServedRun, ...]:
         translator = load(folder, device=device)
         data = translator.config.data
         languages = (data.src_lang or NAMELESS[0], data.tgt_lang or NAMELESS[1])
-        found.append(ServedRun(_unused(folder.absolute().name, found), folder, translator, *languages))
+        run, step = run_and_step(folder.absolute())
+        name = run.folder.name if step is None else f"{run.folder.name}@{step}"
+        found.append(ServedRun(_unused(name, found), folder, translator, *languages))
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.checkpoint import Run, load_weights
+from regard.checkpoint import Run, load_weights, run_and_step
 from regard.config import RunConfig
 from regard.data.batch import Batch, collate, collate_sources
 from regard.model.transformer import Transformer
@@ -35,29 +35,31 @@ DEFAULT_SEARCH, DEFAULT_BATCH = Search(), BatchSize()
 
 
 def load(*runs: str | Path, device: str = "auto") -> "Translator":
-    """The translator that a run trained; of several runs, one that averages what they say."""
+    """The translator that a run trained; of several runs, one that averages what they say. A checkpoint's folder is a run as
+    it was then."""
     if not runs:
         raise ValueError("give at least one run to load")
-    folders = [Run(Path(folder)) for folder in runs]
+    folders, steps = zip(*(run_and_step(Path(folder)) for folder in runs), strict=True)
     where = find_device(device)
     configs = [run.read_config() for run in folders]
-    for run in folders:
-        if run.read_weights() is None:
+    for run, step in zip(folders, steps, strict=True):
+        if step is None and run.read_weights() is None:
             raise ValueError(f"{run.folder} has no weights yet: its training has not come to a first checkpoint")
-        run.require_intact()
+        if step is None:
+            run.require_intact()
     tokenizer = Tokenizer.load(folders[0].folder)
     for run in folders:
         if not tokenizer.is_in(run.folder):
             raise ValueError(
                 f"{run.folder} has other subwords than {folders[0].folder}; only runs that share them go together"
             )
-    models = tuple(_load_model(run, config, where) for run, config in zip(folders, configs, strict=True))
+    models = tuple(_load_model(*one, where) for one in zip(folders, steps, configs, strict=True))
     return Translator(configs[0], tokenizer, models, where)
 
 
-def _load_model(run: Run, config: RunConfig, device: torch.device) -> Transformer:
+def _load_model(run: Run, step: int | None, config: RunConfig, device: torch.device) -> Transformer:
     model = Transformer(config.model)
-    model.load_state_dict(load_weights(run.model_path))
+    model.load_state_dict(load_weights(run.model_path) if step is None else run.load_weights_of(step))
     model.to(device).eval().requires_grad_(False)
     model.pack()
     return model

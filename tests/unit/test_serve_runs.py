@@ -1,11 +1,14 @@
 """Which run translates what, how languages are named, and how they are told apart."""
 
 import asyncio
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from regard.checkpoint import Checkpoint, Run, load_weights
 from regard.data.store import EncodedTexts, PairWriter
 from regard.demo.command import text
 from regard.serve.batcher import Batcher
@@ -32,6 +35,23 @@ def between(run: ServedRun, *pairs: str) -> list[ServedRun]:
     """Runs that say they translate between these."""
     codes = [pair.split(">") for pair in pairs]
     return [replace(run, name=f"{src}-{tgt}", src_lang=src, tgt_lang=tgt) for src, tgt in codes]
+
+
+def test_a_checkpoint_is_the_run_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(RUN, folder)
+    before = {name: tensor / 2 for name, tensor in load_weights(Run(folder).model_path).items()}
+    Run(folder).save_checkpoint(7, Checkpoint(before, {}, {}))
+    now, then = load_runs([folder, Run(folder).checkpoint_path(7)], "cpu")
+    assert [now.name, then.name] == ["mine", "mine@7"]
+    assert now.training() == then.training()
+    for name, tensor in then.translator.models[0].state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+    (Run(folder).checkpoint_path(7) / "weights.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="is not what was saved"):
+        load_runs([Run(folder).checkpoint_path(7)], "cpu")
+    with pytest.raises(ValueError, match=r"did you mean .*step-00000007"):
+        load_runs([Run(folder).checkpoint_path(8)], "cpu")
 
 
 @pytest.mark.parametrize(
