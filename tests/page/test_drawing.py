@@ -77,6 +77,13 @@ def test_a_picture_fades_what_the_page_fades(studio: Studio) -> None:
     assert [one for one in ET.fromstring(studio.picture()).iter(f"{SVG}g") if one.get("opacity") == "0.8"], "bars"
 
 
+def test_a_long_word_stays_in_its_card(studio: Studio) -> None:
+    studio.open("subwords", text="Donaudampfschifffahrtsgesellschaftskapitän 你好你好", lang="en", run="one")
+    script = """nodes => nodes.map(node =>
+        node.closest(".card").getBoundingClientRect().right - node.getBoundingClientRect().right)"""
+    assert min(studio.page.eval_on_selector_all(".token", script)) > 0
+
+
 def test_axes_have_as_many_digits_as_their_steps(studio: Studio) -> None:
     studio.open("training", text=TEXT, lang="en", run="one")
     for most in (0.0007, 0.003, 2.2e-5, 0.9, 7, 12345):

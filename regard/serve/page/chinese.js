@@ -104,7 +104,7 @@ export const chinese = {
   "map.linear.own": "{T} × {D} 乘以 {D} × {V}：{V} 个子词各得到一个数；所用的矩阵与词嵌入无关，是单独学到的。",
   "map.softmax.why": "把 {V} 个数变成概率。第一个词“{first}”的概率是 {prob}；整个译文的 log P = {log_prob}。",
   "map.result.why":
-    "{T} 个位置各有一行，共 {V} 个概率。搜索据此逐词选择，同时保留 {W} 个最好的开头。搜索得到 {ends} 个完整译文，其中最好的是“{best}”：log P = {best_log}，得分 = {best_score}。",
+    "{T} 个位置各有 {V} 个概率。搜索据此逐词选择，同时保留 {W} 个最好的开头。搜索得到 {ends} 个完整译文，其中最好的是“{best}”：log P = {best_log}，得分 = {best_score}。",
 
   "subwords.title": "子词",
   "subwords.lead":
@@ -266,7 +266,7 @@ export const chinese = {
   "residual.lens": "每一层会预测什么",
   "residual.lens.why": "如果解码器到这一层为止，最可能的下一个词；与最终选择相同的加了框。",
   "residual.lens.shared":
-    "最下面一行几乎总是输入的词本身，概率接近 100 %：输出所用的矩阵就是词嵌入矩阵，而此时除了位置编码还没有加入任何内容。",
+    "最下面一行几乎总是输入的词本身，概率接近 100\u00a0%：输出所用的矩阵就是词嵌入矩阵，而此时除了位置编码还没有加入任何内容。",
   "residual.own": "“{piece}”的概率为 {share}",
   "residual.taken": "最终选择",
   "residual.ffn": "前馈网络",

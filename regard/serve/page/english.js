@@ -282,7 +282,7 @@ export const english = {
   "residual.lens.why":
     "The most probable next word if the decoder ended there; framed where it is what was taken in the end.",
   "residual.lens.shared":
-    "At the bottom stands, almost always at about 100 %, the word that was fed in: the matrix that reads the words out is the one that embedded them, and nothing has been added yet but the position.",
+    "At the bottom stands, almost always at about 100\u00a0%, the word that was fed in: the matrix that reads the words out is the one that embedded them, and nothing has been added yet but the position.",
   "residual.own": "“{piece}” would have {share}",
   "residual.taken": "taken",
   "residual.ffn": "Feed-forward networks",
