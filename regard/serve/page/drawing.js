@@ -89,39 +89,24 @@ export function heat(values, options = {}) {
 const textWidth = text => [...text].reduce((sum, letter) => sum + (letter.codePointAt(0) > 0x2e80 ? 12.5 : 7.6), 0);
 const short = (text, most = 14) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
 
-/** A heat map with names, to be read with the pointer or the arrow keys. `tell(row, column)` is the sentence about a cell;
- * `pick(row, column)` is called when one is chosen. */
-export function matrix({ values, rows, columns, label, tell, pick, cell, fits = false, ...colours }) {
-  const height = values.length;
-  const width = values[0].length;
-  const side = cell ?? Math.max(6, Math.min(26, 620 / Math.max(width, height)));
+/** A heat map with names as long as there is room for them, and where its first cell is. */
+function named(values, rows, columns, side, attributes, colours) {
+  const width = side * values[0].length;
+  const height = side * values.length;
   const names = side >= 10;
   const left = names ? 10 + Math.max(...rows.map(name => textWidth(short(name, 22)))) : 2;
   const above = names ? 10 + Math.max(...columns.map(name => textWidth(short(name)))) * 0.78 : 2;
   const right = names
-    ? Math.max(8, ...columns.map((name, n) => textWidth(short(name)) * 0.62 + 6 - side * (width - n - 0.5)))
+    ? Math.max(8, ...columns.map((name, n) => textWidth(short(name)) * 0.62 + 6 - width + side * (n + 0.5)))
     : 2;
-  const box = [left + side * width + right, above + side * height + 4];
-  const picture = svg("svg", {
-    viewBox: `0 0 ${box[0]} ${box[1]}`,
-    width: box[0],
-    height: box[1],
-    class: fits ? "matrix fits" : "matrix",
-    role: "img",
-    tabindex: 0,
-    "aria-label": label,
-  });
-  picture.append(
-    svg("image", {
-      href: heat(values, colours).toDataURL(),
-      x: left,
-      y: above,
-      width: side * width,
-      height: side * height,
-      preserveAspectRatio: "none",
-    }),
+  const room = { width: left + width + right, height: above + height + 4 };
+  const place = { x: left, y: above, width, height };
+  const picture = svg(
+    "svg",
+    { viewBox: `0 0 ${room.width} ${room.height}`, ...room, ...attributes },
+    svg("image", { href: heat(values, colours).toDataURL(), ...place, preserveAspectRatio: "none" }),
+    svg("rect", { class: "frame", ...place }),
   );
-  picture.append(svg("rect", { class: "frame", x: left, y: above, width: side * width, height: side * height }));
   if (names) {
     rows.forEach((name, n) =>
       picture.append(svg("text", { x: left - 6, y: above + side * (n + 0.5) + 4, "text-anchor": "end" }, short(name, 22))),
@@ -132,20 +117,30 @@ export function matrix({ values, rows, columns, label, tell, pick, cell, fits = 
       ),
     );
   }
-  const around = (row, column, kind) =>
-    svg("rect", { class: kind, x: left + side * column, y: above + side * row, width: side, height: side });
+  return { picture, left, above };
+}
+
+/** A heat map to be read with the pointer or the arrow keys. `tell(row, column)` is the sentence about a cell;
+ * `pick(row, column)` is called when one is chosen. */
+export function matrix({ values, rows, columns, label, tell, pick, cell, fits = false, ...colours }) {
+  const height = values.length;
+  const width = values[0].length;
+  const side = cell ?? Math.max(6, Math.min(26, 620 / Math.max(width, height)));
+  const attributes = { class: fits ? "matrix fits" : "matrix", role: "img", tabindex: 0, "aria-label": label };
+  const { picture, left, above } = named(values, rows, columns, side, attributes, colours);
   const note = html("figcaption", { class: "reading", "aria-live": "polite" }, " ");
   let cursor;
   let at = [0, 0];
   const show = (row, column) => {
     at = [Math.max(0, Math.min(height - 1, row)), Math.max(0, Math.min(width - 1, column))];
     cursor?.remove();
-    picture.append((cursor = around(...at, "cursor")));
+    const [x, y] = [left + side * at[1], above + side * at[0]];
+    cursor = picture.appendChild(svg("rect", { class: "cursor", x, y, width: side, height: side }));
     note.textContent = tell(...at, values[at[0]][at[1]]);
   };
   const cellAt = event => {
     const area = picture.getBoundingClientRect();
-    const zoom = box[0] / area.width;
+    const zoom = picture.viewBox.baseVal.width / area.width;
     return [
       Math.floor(((event.clientY - area.top) * zoom - above) / side),
       Math.floor(((event.clientX - area.left) * zoom - left) / side),

@@ -102,9 +102,7 @@ function activations(look, stack, model, names) {
   const most = shares.length - 1;
   const asked = Math.trunc(Number(state.layer)); // of an address that anyone can write
   const layer = state.layer === "" || !(asked >= 0) ? most : Math.min(asked, most);
-  const strongest = look.units[stack][layer];
   const rows = shares.map((_, n) => t("layer", { n: n + 1 }));
-  const high = Math.max(...strongest.values.flat());
   return html(
     "section",
     { class: "card" },
@@ -151,19 +149,22 @@ function activations(look, stack, model, names) {
             ),
           ),
         ),
-        matrix({
-          values: strongest.values,
-          rows: strongest.units.map(unit => `#${unit}`),
-          columns: names,
-          label: t("residual.units", { n: layer + 1 }),
-          cell: Math.max(12, Math.min(18, 420 / names.length)),
-          low: 0,
-          high,
-          tell: (row, column, value) => `#${strongest.units[row]}, ${names[column]}: ${number(value, 3)}`,
-        }),
+        strongest(look.units[stack][layer], names, t("residual.units", { n: layer + 1 })),
       ),
     ),
   );
+}
+
+function strongest({ units, values }, names, label) {
+  return matrix({
+    values,
+    rows: units.map(unit => `#${unit}`),
+    columns: names,
+    label,
+    cell: Math.max(12, Math.min(18, 420 / names.length)),
+    high: Math.max(...values.flat()),
+    tell: (row, column, value) => `#${units[row]}, ${names[column]}: ${number(value, 3)}`,
+  });
 }
 
 export function draw(body, { look, model, sources, inputs, outputs }) {
