@@ -5,13 +5,18 @@ import * as source from "./source.js";
 import { set, state } from "./state.js";
 import { t } from "./words.js";
 
-const COLUMN = 120;
-const ROW = 26;
-const BOX = 98;
+const COLUMN = 134;
+const ROW = 38;
+const BOX = 102;
+const TALL = 31;
 const TOP = 28;
+const LEFT = 46;
+const x = node => LEFT + COLUMN * node.step;
+const y = node => TOP + ROW * (node.row + 0.5);
+const idOf = node => `${node.step}.${node.row}`;
 
 /** Candidates know the number of their parent among those kept in the step before; here they get to know the parent itself. */
-export function linked(steps) {
+function linked(steps) {
   let kept = [];
   return steps.map((candidates, step) => {
     const nodes = candidates.map((one, row) => ({ ...one, step, row, from: kept[one.parent] }));
@@ -43,73 +48,96 @@ function tell(node) {
   });
 }
 
+/** As much as there is room for beside the numbers; Chinese letters are wider. */
+function short(text) {
+  const most = /[\u2e80-\uffff]/.test(text) ? 4 : 7;
+  return [...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text;
+}
+
+/** From a parent's right edge, or from the beginning. */
+function edge(node, isBest) {
+  const from = node.from ? { x: x(node.from) + BOX, y: y(node.from) } : { x: 34, y: TOP + ROW / 2 };
+  const middle = (from.x + x(node)) / 2;
+  return svg("path", {
+    class: `edge ${node.fate}${isBest ? " best" : ""}`,
+    d: `M${from.x} ${from.y}C${middle} ${from.y} ${middle} ${y(node)} ${x(node)} ${y(node)}`,
+  });
+}
+
+function nodeOf(node, isBest, isStop, note) {
+  const label = node.piece === "</s>" ? "■" : short(bare(node.piece) || "␣");
+  const id = idOf(node);
+  const amount = (value, down) =>
+    svg("text", { class: "amount", x: x(node) + BOX - 5, y: y(node) + down, "text-anchor": "end" }, number(value, 2));
+  return svg(
+    "g",
+    {
+      class: `node ${node.fate}${isBest ? " best" : ""}${state.node === id ? " chosen" : ""}`,
+      tabindex: isStop ? 0 : -1,
+      role: "button",
+      "aria-pressed": String(state.node === id),
+      "data-key": `node-${id}`,
+      "data-log-prob": node.log_prob,
+      "data-score": node.score,
+      "aria-label": tell(node),
+      onpointerenter: () => {
+        note.textContent = tell(node);
+      },
+      onfocus: event => {
+        note.textContent = tell(node);
+        event.target.parentNode.querySelector('[tabindex="0"]')?.setAttribute("tabindex", -1);
+        event.target.setAttribute("tabindex", 0);
+      },
+      onclick: () => set({ node: state.node === id ? "" : id }),
+    },
+    svg("rect", { x: x(node), y: y(node) - TALL / 2, width: BOX, height: TALL, rx: 5 }),
+    svg("text", { x: x(node) + 6, y: y(node) + 4 }, label),
+    amount(node.log_prob, -3),
+    amount(node.score, 11),
+  );
+}
+
+/** One stop for the tabulator key; arrows go on from there: to the parent, its first child, the one above or below. */
+function walk(event, columns) {
+  const at = event.target.dataset.key?.match(/^node-(\d+)\.(\d+)$/);
+  const node = at && columns[at[1]][at[2]];
+  if (!node) return;
+  const next = {
+    ArrowLeft: () => node.from,
+    ArrowRight: () => columns[node.step + 1]?.find(one => one.from === node),
+    ArrowUp: () => columns[node.step][node.row - 1],
+    ArrowDown: () => columns[node.step][node.row + 1],
+  }[event.key];
+  if (event.key === "Enter" || event.key === " ") set({ node: state.node === idOf(node) ? "" : idOf(node) });
+  else if (!next) return;
+  event.preventDefault();
+  const found = next?.();
+  if (found) event.currentTarget.querySelector(`[data-key="node-${idOf(found)}"]`).focus();
+}
+
 function tree(columns, winner, note) {
   const most = Math.max(...columns.map(nodes => nodes.length));
-  const width = 46 + COLUMN * columns.length;
+  const width = LEFT + COLUMN * columns.length;
   const height = TOP + ROW * most + 12;
-  const x = node => 46 + COLUMN * node.step;
-  const y = node => TOP + ROW * node.row + ROW / 2;
-  const picture = svg("svg", {
-    viewBox: `0 0 ${width} ${height}`,
-    width,
-    height,
-    class: "tree",
-    role: "group",
-    "aria-label": t("beam.tree"),
-  });
   const onWay = new Set(wayTo(winner));
-  const root = { x: 34, y: TOP + ROW / 2 };
-  picture.append(svg("text", { x: 4, y: root.y + 4 }, "<s>"));
-  columns.forEach((nodes, step) => picture.append(svg("text", { class: "soft", x: 46 + COLUMN * step, y: 14 }, step + 1)));
-  for (const way of [false, true]) {
-    columns
-      .flat()
-      .filter(node => onWay.has(node) === way)
-      .forEach(node => {
-        const from = node.from ? { x: x(node.from) + BOX, y: y(node.from) } : root;
-        const middle = (from.x + x(node)) / 2;
-        picture.append(
-          svg("path", {
-            class: `edge ${node.fate}${way ? " best" : ""}`,
-            d: `M${from.x} ${from.y}C${middle} ${from.y} ${middle} ${y(node)} ${x(node)} ${y(node)}`,
-          }),
-        );
-      });
-  }
-  columns.flat().forEach(node => {
-    const label = node.piece === "</s>" ? "■" : bare(node.piece) || "␣";
-    const id = `${node.step}.${node.row}`;
-    const group = svg(
-      "g",
-      {
-        class: `node ${node.fate}${onWay.has(node) ? " best" : ""}${state.node === id ? " chosen" : ""}`,
-        tabindex: 0,
-        role: "button",
-        "data-key": `node-${id}`,
-        "data-log-prob": node.log_prob,
-        "data-score": node.score,
-        "aria-label": tell(node),
-        onpointerenter: () => {
-          note.textContent = tell(node);
-        },
-        onfocus: () => {
-          note.textContent = tell(node);
-        },
-        onclick: () => set({ node: state.node === id ? "" : id }),
-        onkeydown: event => {
-          if (event.key === "Enter") set({ node: id });
-        },
-      },
-      svg("rect", { x: x(node), y: y(node) - 10, width: BOX, height: 20, rx: 5 }),
-      svg("text", { x: x(node) + 6, y: y(node) + 4 }, [...label].length > 7 ? [...label].slice(0, 6).join("") + "…" : label),
-      svg(
-        "text",
-        { class: "amount", x: x(node) + BOX - 5, y: y(node) + 4, "text-anchor": "end" },
-        node.score.toFixed(1).replace("-", "−"),
-      ),
-    );
-    picture.append(group);
-  });
+  const all = columns.flat();
+  const stop = state.node ? winner : [...onWay][0];
+  const picture = svg(
+    "svg",
+    {
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      class: "tree",
+      role: "group",
+      "aria-label": t("beam.tree"),
+      onkeydown: event => walk(event, columns),
+    },
+    svg("text", { x: 4, y: TOP + ROW / 2 + 4 }, "<s>"),
+    columns.map((_, step) => svg("text", { class: "soft", x: LEFT + COLUMN * step, y: 14 }, step + 1)),
+    [false, true].flatMap(isBest => all.filter(node => onWay.has(node) === isBest).map(node => edge(node, isBest))),
+    all.map(node => nodeOf(node, onWay.has(node), node === (stop ?? all[0]), note)),
+  );
   return html("div", { class: "scroll", "data-scroll": "tree" }, picture);
 }
 
@@ -151,7 +179,7 @@ function outcome(look) {
   );
   return html(
     "section",
-    { class: "card wide" },
+    { class: "card" },
     html("h3", {}, t("beam.finished.title")),
     html("p", { class: "formula" }, "score = log P / ((5 + |Y|) / 6)^α"),
     html(
@@ -183,11 +211,14 @@ export function draw(body, { look }) {
   const [step, row] = state.node.split(".").map(Number);
   const chosen = state.node && columns[step]?.[row];
   const note = html("p", { class: "reading", "aria-live": "polite" }, chosen ? tell(chosen) : winner ? tell(winner) : " ");
-  const key = ["kept", "finished", "pruned"].map(fate => html("span", { class: `fate ${fate}` }, t(`beam.${fate}`)));
+  const key = ["kept", "finished", "pruned"].map(fate => {
+    const count = columns.flat().filter(node => node.fate === fate).length;
+    return html("span", { class: `fate ${fate}` }, html("i"), `${t(`beam.${fate}`)} ${count}`);
+  });
   body.append(
     html(
       "section",
-      { class: "card wide" },
+      { class: "card" },
       html("div", { class: "row" }, control("beam", 1, 16, 1), control("alpha", 0, 2, 0.1)),
       html(
         "div",

@@ -16,16 +16,20 @@ function fill(node, attributes, children) {
 export const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** Few enough digits to read, as many as are worth it. */
+/** Few enough digits to read, as many as are worth it, and the same number of them in a column; whole numbers have none. */
 export function number(value, digits = 3) {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && size < 10 ** -digits) return value.toExponential(1).replace("-", "−");
-  return String(+value.toFixed(size >= 100 ? 1 : digits)).replace("-", "−");
+  if (Number.isInteger(value)) return String(value).replace("-", "−");
+  if (size < 10 ** -digits) return value.toExponential(1).replaceAll("-", "−");
+  return value.toFixed(size >= 100 ? 1 : digits).replace("-", "−");
 }
+/** The space does not break: a sign alone on a line says nothing. */
 export function percent(value) {
-  if (value === 0 || value >= 0.9995) return `${Math.round(100 * value)} %`;
-  return value < 0.0005 ? "< 0.1 %" : `${(100 * value).toFixed(value > 0.995 || value < 0.0995 ? 1 : 0)} %`;
+  if (value === 0 || value >= 0.9995) return `${Math.round(100 * value)}\u00a0%`;
+  return value < 0.0005
+    ? "<\u00a00.1\u00a0%"
+    : `${(100 * value).toFixed(value > 0.995 || value < 0.0995 ? 1 : 0)}\u00a0%`;
 }
 export const whole = value => value.toLocaleString("en");
 
@@ -50,7 +54,7 @@ const mixed = (from, to, share) => from.map((part, n) => Math.round(part + (to[n
 
 /** From the card's colour to the accent, small values lifted so that they can be told from nothing; a diverging scale goes to
  * the opposite colour below 0. */
-export function scale({ low = 0, high = 1, diverging = false } = {}) {
+function scale({ low = 0, high = 1, diverging = false } = {}) {
   const ground = colour("--ground");
   const accent = colour("--accent");
   const opposite = colour("--opposite");
@@ -85,39 +89,24 @@ export function heat(values, options = {}) {
 const textWidth = text => [...text].reduce((sum, letter) => sum + (letter.codePointAt(0) > 0x2e80 ? 12.5 : 7.6), 0);
 const short = (text, most = 14) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
 
-/** A heat map with names, to be read with the pointer or the arrow keys. `tell(row, column)` is the sentence about a cell;
- * `pick(row, column)` is called when one is chosen. */
-export function matrix({ values, rows, columns, label, tell, pick, cell, fits = false, ...colours }) {
-  const height = values.length;
-  const width = values[0].length;
-  const side = cell ?? Math.max(6, Math.min(26, 620 / Math.max(width, height)));
+/** A heat map with names as long as there is room for them, and where its first cell is. */
+function named(values, rows, columns, side, attributes, colours) {
+  const width = side * values[0].length;
+  const height = side * values.length;
   const names = side >= 10;
   const left = names ? 10 + Math.max(...rows.map(name => textWidth(short(name, 22)))) : 2;
   const above = names ? 10 + Math.max(...columns.map(name => textWidth(short(name)))) * 0.78 : 2;
   const right = names
-    ? Math.max(8, ...columns.map((name, n) => textWidth(short(name)) * 0.62 + 6 - side * (width - n - 0.5)))
+    ? Math.max(8, ...columns.map((name, n) => textWidth(short(name)) * 0.62 + 6 - width + side * (n + 0.5)))
     : 2;
-  const box = [left + side * width + right, above + side * height + 4];
-  const picture = svg("svg", {
-    viewBox: `0 0 ${box[0]} ${box[1]}`,
-    width: box[0],
-    height: box[1],
-    class: fits ? "matrix fits" : "matrix",
-    role: "img",
-    tabindex: 0,
-    "aria-label": label,
-  });
-  picture.append(
-    svg("image", {
-      href: heat(values, colours).toDataURL(),
-      x: left,
-      y: above,
-      width: side * width,
-      height: side * height,
-      preserveAspectRatio: "none",
-    }),
+  const room = { width: left + width + right, height: above + height + 4 };
+  const place = { x: left, y: above, width, height };
+  const picture = svg(
+    "svg",
+    { viewBox: `0 0 ${room.width} ${room.height}`, ...room, ...attributes },
+    svg("image", { href: heat(values, colours).toDataURL(), ...place, preserveAspectRatio: "none" }),
+    svg("rect", { class: "frame", ...place }),
   );
-  picture.append(svg("rect", { class: "frame", x: left, y: above, width: side * width, height: side * height }));
   if (names) {
     rows.forEach((name, n) =>
       picture.append(svg("text", { x: left - 6, y: above + side * (n + 0.5) + 4, "text-anchor": "end" }, short(name, 22))),
@@ -128,20 +117,30 @@ export function matrix({ values, rows, columns, label, tell, pick, cell, fits = 
       ),
     );
   }
-  const around = (row, column, kind) =>
-    svg("rect", { class: kind, x: left + side * column, y: above + side * row, width: side, height: side });
+  return { picture, left, above };
+}
+
+/** A heat map to be read with the pointer or the arrow keys. `tell(row, column)` is the sentence about a cell;
+ * `pick(row, column)` is called when one is chosen. */
+export function matrix({ values, rows, columns, label, tell, pick, cell, fits = false, ...colours }) {
+  const height = values.length;
+  const width = values[0].length;
+  const side = cell ?? Math.max(6, Math.min(26, 620 / Math.max(width, height)));
+  const attributes = { class: fits ? "matrix fits" : "matrix", role: "img", tabindex: 0, "aria-label": label };
+  const { picture, left, above } = named(values, rows, columns, side, attributes, colours);
   const note = html("figcaption", { class: "reading", "aria-live": "polite" }, " ");
   let cursor;
   let at = [0, 0];
   const show = (row, column) => {
     at = [Math.max(0, Math.min(height - 1, row)), Math.max(0, Math.min(width - 1, column))];
     cursor?.remove();
-    picture.append((cursor = around(...at, "cursor")));
+    const [x, y] = [left + side * at[1], above + side * at[0]];
+    cursor = picture.appendChild(svg("rect", { class: "cursor", x, y, width: side, height: side }));
     note.textContent = tell(...at, values[at[0]][at[1]]);
   };
   const cellAt = event => {
     const area = picture.getBoundingClientRect();
-    const zoom = box[0] / area.width;
+    const zoom = picture.viewBox.baseVal.width / area.width;
     return [
       Math.floor(((event.clientY - area.top) * zoom - above) / side),
       Math.floor(((event.clientX - area.left) * zoom - left) / side),
@@ -167,26 +166,43 @@ export function matrix({ values, rows, columns, label, tell, pick, cell, fits = 
   return html("figure", { class: "matrix" }, html("div", { class: "scroll" }, picture), note);
 }
 
-export function ticks(low, high, count = 5) {
+/** Round numbers between two others, with as many digits as their step has. */
+function ticks(low, high, count) {
   const raw = (high - low) / count || 1;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map(n => n * power).find(n => n >= raw);
   const found = [];
   for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step)
     found.push(+tick.toPrecision(12));
-  return found;
+  let digits = 0;
+  while (found.some(tick => Math.abs(+tick.toFixed(digits) - tick) > step / 1e6)) digits++;
+  return found.map(value => ({ value, text: value.toFixed(digits).replace("-", "−") }));
 }
 
 const STROKES = ["var(--accent)", "var(--opposite)", "var(--third)", "var(--soft)"];
 
+/** A line for each curve, with its value at `where`, or its last one. */
+function told(drawn, axis, where) {
+  return drawn.map((curve, n) => {
+    const near =
+      where === undefined
+        ? curve.points.at(-1)
+        : curve.points.reduce((best, point) => (Math.abs(point[0] - where) < Math.abs(best[0] - where) ? point : best));
+    const stroke = { stroke: STROKES[n % 4], "stroke-width": 3 };
+    return html(
+      "span",
+      {},
+      svg("svg", { width: 16, height: 8, class: "key" }, svg("line", { x1: 0, x2: 16, y1: 4, y2: 4, ...stroke })),
+      `${curve.name} `,
+      html("b", {}, number(near[1], Math.abs(near[1]) < 0.01 ? 6 : 4)),
+      n === 0 ? html("span", { class: "soft" }, ` (${axis} ${number(near[0])})`) : "",
+    );
+  });
+}
+
 /** Curves over one axis: `{ name, points: [[x, y], …] }`. The legend tells the values under the pointer. */
 export function lines({ curves, label, axis = "", bottom, top, dots = false, at }) {
-  const width = 520;
-  const height = 220;
-  const left = 50;
-  const right = 12;
-  const above = 10;
-  const below = 36;
+  const [width, height, right, above, below] = [520, 220, 12, 10, 36];
   const drawn = curves.filter(curve => curve.points.length);
   const xs = drawn.flatMap(curve => curve.points.map(point => point[0]));
   const ys = drawn.flatMap(curve => curve.points.map(point => point[1]));
@@ -194,66 +210,39 @@ export function lines({ curves, label, axis = "", bottom, top, dots = false, at 
   const last = Math.max(...xs);
   const low = bottom ?? Math.min(...ys);
   const high = top ?? Math.max(...ys);
+  const levels = ticks(low, high, 4);
+  const left = Math.max(50, 12 + 8.5 * Math.max(...levels.map(tick => tick.text.length)));
   const x = value => left + ((width - left - right) * (value - first)) / (last - first || 1);
   const y = value =>
     height - below - ((height - above - below) * (Math.min(high, Math.max(low, value)) - low)) / (high - low || 1);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "lines", role: "img", "aria-label": label });
-  for (const tick of ticks(low, high, 4)) {
-    picture.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(tick), y2: y(tick) }));
-    picture.append(svg("text", { x: left - 7, y: y(tick) + 4, "text-anchor": "end" }, number(tick)));
+  for (const { value, text } of levels) {
+    picture.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
+    picture.append(svg("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, text));
   }
-  for (const tick of ticks(first, last, 5))
+  for (const { value, text } of ticks(first, last, 5))
     picture.append(
-      svg("text", { x: x(tick), y: height - 19, "text-anchor": x(tick) > width - 30 ? "end" : "middle" }, number(tick)),
+      svg("text", { x: x(value), y: height - 19, "text-anchor": x(value) > width - 30 ? "end" : "middle" }, text),
     );
   picture.append(svg("text", { x: width - right, y: height - 4, "text-anchor": "end" }, axis));
   drawn.forEach((curve, n) => {
+    const stroke = STROKES[n % 4];
     const path = curve.points.map(point => `${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`);
     picture.append(
-      svg("path", {
-        d: "M" + path.join("L"),
-        fill: "none",
-        stroke: STROKES[n % 4],
-        "stroke-width": 2,
-        "stroke-linejoin": "round",
-      }),
+      svg("path", { d: "M" + path.join("L"), fill: "none", stroke, "stroke-width": 2, "stroke-linejoin": "round" }),
     );
     if (dots || curve.points.length < 8)
-      curve.points.forEach(point =>
-        picture.append(svg("circle", { cx: x(point[0]), cy: y(point[1]), r: 3, fill: STROKES[n % 4] })),
-      );
+      curve.points.forEach(point => picture.append(svg("circle", { cx: x(point[0]), cy: y(point[1]), r: 3, fill: stroke })));
   });
   if (at !== undefined)
     picture.append(svg("line", { class: "cursor", x1: x(at), x2: x(at), y1: above, y2: height - below }));
-  const legend = html("figcaption", { class: "legend" });
-  const tell = where =>
-    legend.replaceChildren(
-      ...drawn.map((curve, n) => {
-        const near =
-          where === undefined
-            ? curve.points.at(-1)
-            : curve.points.reduce((best, point) => (Math.abs(point[0] - where) < Math.abs(best[0] - where) ? point : best));
-        const key = svg(
-          "svg",
-          { width: 16, height: 8, class: "key" },
-          svg("line", { x1: 0, x2: 16, y1: 4, y2: 4, stroke: STROKES[n % 4], "stroke-width": 3 }),
-        );
-        return html(
-          "span",
-          {},
-          key,
-          `${curve.name} `,
-          html("b", {}, number(near[1], 4)),
-          n === 0 ? html("span", { class: "soft" }, ` (${axis} ${number(near[0])})`) : "",
-        );
-      }),
-    );
+  const legend = html("figcaption", { class: "legend" }, told(drawn, axis, at));
   picture.addEventListener("pointermove", event => {
     const area = picture.getBoundingClientRect();
-    tell(first + ((last - first) * (((event.clientX - area.left) / area.width) * width - left)) / (width - left - right));
+    const across = ((event.clientX - area.left) / area.width) * width;
+    legend.replaceChildren(...told(drawn, axis, first + ((last - first) * (across - left)) / (width - left - right)));
   });
-  picture.addEventListener("pointerleave", () => tell(at));
-  tell(at);
+  picture.addEventListener("pointerleave", () => legend.replaceChildren(...told(drawn, axis, at)));
   return html("figure", { class: "chart" }, picture, legend);
 }
 

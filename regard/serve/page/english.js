@@ -38,7 +38,7 @@ export const english = {
 
   "translate.title": "Translate",
   "translate.lead":
-    "Translating is guessing the next word, again and again, from the source and from what was already written. The bluer a word, the surer the model was; point at one to see what it looked at, click it to see what else it could have been.",
+    "Translating is guessing the next word, again and again, from the source and from what was already written. The more orange a word, the less sure the model was; point at one to see what it looked at, click it to see what else it could have been.",
   "translate.hint": "Choosing another word holds everything before it and has the rest decoded anew.",
   "translate.others": "Instead of “{piece}”",
   "translate.others.why": "What the model thought possible after {before}; its choice was number {rank}.",
@@ -67,20 +67,30 @@ export const english = {
   "map.ffn": "Feed-forward",
   "map.linear": "Linear",
   "map.softmax": "Softmax",
-  "map.result": "Result",
-  "map.probabilities": "probabilities of the next word",
+  "map.result": "Probabilities of the next word",
   "map.memory": "memory",
   "map.open": "Open “{view}”",
-  "map.model": "This model: {parameters} parameters, {norm}-norm, {positions} positions, {activation}.",
+  "map.model": "This model: {parameters} parameters, {norm}, {positions}, {activation}.",
+  "model.post": "post-norm",
+  "model.pre": "pre-norm",
+  "model.sinusoidal": "sinusoidal positions",
+  "model.learned": "learned positions",
+  "model.relu": "ReLU",
+  "model.gelu": "GELU",
+  "model.silu": "SiLU",
   "map.inputs.why": "The sentence becomes {S} ids, its end included: {pieces} … is {ids} …",
   "map.outputs.why":
     "The decoder is fed {T} tokens, a sign for the beginning and then what is already there, and predicts for each the one after it.",
   "map.embedding.why":
     "Each id picks a row of {D} numbers, times √{D} = {root}. The result is {n} × {D}; with positions added, a row is {norm_first} long on average.",
-  "map.positions.why":
+  "map.positions.encoder.sinusoidal":
     "A sum over words knows no order, so {n} × {D} waves are added to the embeddings: without them, a shuffled sentence is the same sentence.",
-  "map.positions.learned":
-    "A sum over words knows no order, so a vector that was learnt for each place is added to the embeddings, {n} × {D} of them: without them, a shuffled sentence is the same sentence.",
+  "map.positions.encoder.learned":
+    "A sum over words knows no order, so a vector that was learnt for each place is added to the embeddings, {n} × {D} numbers: without them, a shuffled sentence is the same sentence.",
+  "map.positions.decoder.sinusoidal":
+    "Under the causal mask each place sees one more than the place before, which already tells something of the order; the waves, {n} × {D}, tell each place where it is.",
+  "map.positions.decoder.learned":
+    "Under the causal mask each place sees one more than the place before, which already tells something of the order; the vectors that were learnt, {n} × {D} numbers, tell each place where it is.",
   "map.self.why":
     "{H} heads, each with Q, K, V of {S} × {K}: scores {S} × {S}, divided by √{K} = {root_k}. Mean entropy in layers 1 to {layers}: {entropies} nats (all the same: {most}).",
   "map.masked.why":
@@ -88,16 +98,20 @@ export const english = {
   "map.cross.why":
     "Q of {T} × {K} from the decoder, K and V of {S} × {K} from the encoder's output, projected once a sentence: {H} × {T} × {S} weights. Mean entropy by layer: {entropies} nats (all the same: {most}).",
   "map.add.why":
-    "What a sub-layer computes is added to what came in, so nothing is ever lost on the way. Here a place's vector is {norm_first} long after the embedding and {norm_last} after the last sub-layer.",
+    "What a sub-layer computes is added to what came in, which so has a straight way from the embedding to the top. After the {part}, layer by layer, a place's vector is {norms} long on average; after the embedding it was {norm_first}.",
+  "map.add-norm.why":
+    "What a sub-layer computes is added to what came in, and the sum is normalised: there is a way around each sub-layer, though no way around the norms. After the {part}, layer by layer, a place's vector is {norms} long on average; after the embedding it was {norm_first}.",
   "map.norm.why":
     "Each place's {D} numbers get mean 0 and variance 1, and then a gain and a bias that were learnt; other words and other sentences play no part.",
   "map.ffn.why":
     "The same small network at each of the {n} places: {D} → {F} → {D}. Of its {F} units so many are above 0, layer by layer: {active}.",
   "map.linear.why":
-    "{T} × {D} times {D} × {V}: a number for each of {V} subwords, by the same matrix that embeds them, unless the model has its own.",
+    "{T} × {D} times {D} × {V}: a number for each of {V} subwords, by the same matrix that embeds them.",
+  "map.linear.own": "{T} × {D} times {D} × {V}: a number for each of {V} subwords, by a matrix of its own.",
   "map.softmax.why":
     "The {V} numbers become probabilities. The first word, “{first}”, had {prob}; the whole translation has log P = {log_prob}.",
-  "map.result.why": "",
+  "map.result.why":
+    "A row of {V} probabilities for each of {T} places. The search takes one word after another from them, going on with the {W} best beginnings at once. Of {ends} translations that it ended with, the best is “{best}”: log P = {best_log}, score = {best_score}.",
 
   "subwords.title": "Subwords",
   "subwords.lead":
@@ -113,9 +127,10 @@ export const english = {
 
   "positions.title": "Positions",
   "positions.lead":
-    "Attention is a sum, and a sum does not know the order of its terms; so the order is written into the vectors: one wave for each pair of dimensions, from fast to slow. No two places are alike, and moving by k places is the same linear map everywhere.",
-  "positions.table": "All waves at once",
-  "positions.table.why": "Positions 0 to {last} downwards, {width} dimensions across; blue is 1, orange −1.",
+    "Attention is a sum, and a sum does not know the order of its terms; so the order is written into the vectors: each place adds one of its own to the word that stands there. Every layer above can read from it where a word is, and how far it is from another.",
+  "positions.table": "All places at once",
+  "positions.table.why":
+    "Positions 0 to {last} downwards, {width} dimensions across; blue is 1, orange −1. There is one wave for each pair of dimensions, from fast to slow; no two places are alike, and moving by k places is the same linear map everywhere.",
   "positions.learned":
     "This model learnt its table: a vector for each of the first {positions} positions; blue above 0, orange below.",
   "positions.wave": "One pair of waves",
@@ -124,6 +139,8 @@ export const english = {
   "positions.dot": "How alike two places are",
   "positions.dot.why":
     "PE(p)·PE(p+k) depends on the distance k alone, is the same forwards and backwards, and falls with distance, in ripples.",
+  "positions.learned.why":
+    "P(p)·P(p+k) for the place p in the middle. Nothing makes a learned table depend on the distance alone, or look the same in both directions: what is alike here was learnt.",
   "positions.switch": "Without positions",
   "positions.switch.why":
     "The model was trained with them. Switch them off, and it has a bag of words to translate, in no order, into an order it cannot count.",
@@ -190,7 +207,7 @@ export const english = {
 
   "head.title": "One head",
   "head.lead":
-    "A place asks with its query, every place answers with its key, and what it gets is the values, weighted by how well query and key agree. The division by √d_k keeps the scores' variance at 1: larger ones would push softmax to where one key gets everything and no gradient is left.",
+    "A place asks with its query, every place answers with its key, and what it gets is the values, weighted by how well query and key agree. If the numbers of query and key are independent and of variance 1, their dot product has variance d_k, and divided by √d_k again 1: larger scores would push softmax to where one key gets everything and hardly any gradient is left.",
   "head.layer": "layer",
   "head.head": "head",
   "head.query": "Which place asks?",
@@ -236,14 +253,15 @@ export const english = {
 
   "beam.title": "Beam",
   "beam.lead":
-    "Greedy search takes the best next word and never goes back; beam search goes on with the W best beginnings at once. Longer translations are less probable, as every word costs something, so scores are divided by a length penalty.",
+    "Greedy search takes the best next word and never goes back; beam search goes on with the W best beginnings at once. Longer translations are less probable, as every word costs something, so those that have ended are ranked by log P divided by a length penalty.",
   "beam.beam": "width W",
   "beam.alpha": "penalty α",
   "beam.tree": "the search",
   "beam.kept": "kept",
   "beam.finished": "finished",
   "beam.pruned": "pruned",
-  "beam.count": "{all} proposals in {steps} steps; numbers are scores so far",
+  "beam.count":
+    "{all} proposals in {steps} steps. In each box, above: log P so far, by which beginnings are kept or pruned; below: the score, by which those that ended are ranked.",
   "beam.tell": "{text}: {fate}, log P = {log}, score = {score}",
   "beam.finished.title": "What ended",
   "beam.penalty": "penalty",
@@ -263,6 +281,8 @@ export const english = {
   "residual.lens": "What each layer would say",
   "residual.lens.why":
     "The most probable next word if the decoder ended there; framed where it is what was taken in the end.",
+  "residual.lens.shared":
+    "At the bottom stands, almost always at about 100\u00a0%, the word that was fed in: the matrix that reads the words out is the one that embedded them, and nothing has been added yet but the position.",
   "residual.own": "“{piece}” would have {share}",
   "residual.taken": "taken",
   "residual.ffn": "Feed-forward networks",

@@ -26,14 +26,17 @@ const VIEW_OF = {
   result: "beam",
 };
 
+const FIRST = "cross.decoder";
+const SUBLAYERS = { encoder: ["self", "ffn"], decoder: ["masked", "cross", "ffn"] };
+
 /** A layer's blocks from the bottom up: each sub-layer in its residual connection, normalised after or before. */
 function layerBlocks(sublayers, isPre) {
-  return sublayers.flatMap(kind =>
+  return sublayers.flatMap((kind, sublayer) =>
     isPre
-      ? [{ kind: "norm", opens: true }, { kind }, { kind: "add", closes: true }]
+      ? [{ kind: "norm", sublayer, opens: true }, { kind }, { kind: "add", sublayer, closes: true }]
       : [
           { kind, opens: true },
-          { kind: "add", closes: true },
+          { kind: "add", sublayer, closes: true },
         ],
   );
 }
@@ -59,7 +62,33 @@ function detail(kind, z) {
   return "";
 }
 
-function blockNode(kind, x, y, z, model, where) {
+/** What tells about itself when it is chosen. Its id is its kind, its stack and, where there are several, its number. */
+function block(id, look, label, ...children) {
+  const open = () => set({ block: id });
+  const isChosen = (state.block || FIRST) === id;
+  return svg(
+    "g",
+    {
+      class: `block ${look}${isChosen ? " chosen" : ""}`,
+      tabindex: 0,
+      role: "button",
+      "aria-pressed": String(isChosen),
+      "data-key": `block-${id}`,
+      "data-block": id,
+      "aria-label": label,
+      onclick: open,
+      onkeydown: event => {
+        if (event.key === "Enter" || event.key === " ") {
+          event.preventDefault();
+          open();
+        }
+      },
+    },
+    children,
+  );
+}
+
+function blockNode(kind, x, y, z, model, where, sublayer) {
   const name = kind === "add" ? t(model.norm === "pre" ? "map.add" : "map.add-norm") : t(`map.${kind}`);
   const inside =
     kind === "ffn"
@@ -69,27 +98,25 @@ function blockNode(kind, x, y, z, model, where) {
         : kind === "linear"
           ? `${z.D} × ${whole(z.V)}`
           : detail(kind, z);
-  const open = () => set({ block: `${kind}.${where}` });
-  return svg(
-    "g",
-    {
-      class: `block ${kind}${state.block === `${kind}.${where}` ? " chosen" : ""}`,
-      tabindex: 0,
-      role: "button",
-      "data-key": `block-${kind}-${where}-${Math.round(y)}`,
-      "data-block": `${kind}.${where}`,
-      "aria-label": `${name}. ${inside}`,
-      onclick: open,
-      onkeydown: event => {
-        if (event.key === "Enter" || event.key === " ") {
-          event.preventDefault();
-          open();
-        }
-      },
-    },
+  return block(
+    sublayer === undefined ? `${kind}.${where}` : `${kind}.${where}.${sublayer}`,
+    kind,
+    `${name}. ${inside}`,
     svg("rect", { x: x - WIDE / 2, y, width: WIDE, height: TALL, rx: 8 }),
     svg("text", { x, y: y + (inside ? 18 : 26), "text-anchor": "middle", class: "name" }, name),
     inside && svg("text", { x, y: y + 34, "text-anchor": "middle", class: "inside" }, inside),
+  );
+}
+
+/** What goes into a stack or comes out: a name without a box. */
+function endNode(kind, x, y, where) {
+  const name = t(`map.${kind}`);
+  return block(
+    `${kind}.${where}`,
+    "plain",
+    name,
+    svg("rect", { x: x - WIDE / 2, y, width: WIDE, height: 32, rx: 8 }),
+    svg("text", { x, y: y + 20, "text-anchor": "middle", class: "name" }, name),
   );
 }
 
@@ -107,51 +134,51 @@ function arrow(x, from, to, label, side = 1) {
 
 /** One stack, from its tokens up; returns where its blocks are. */
 function column(picture, where, x, bottom, z, model) {
-  const isEncoder = where === "encoder";
-  const n = isEncoder ? z.S : z.T;
+  const n = where === "encoder" ? z.S : z.T;
   const shape = `${n} × ${z.D}`;
-  const outward = isEncoder ? -1 : 1;
-  const blocks = layerBlocks(isEncoder ? ["self", "ffn"] : ["masked", "cross", "ffn"], model.norm === "pre");
-  const tokens = isEncoder ? "inputs" : "outputs";
-  picture.append(
-    svg(
-      "g",
-      {
-        class: `block plain${state.block === `${tokens}.${where}` ? " chosen" : ""}`,
-        tabindex: 0,
-        role: "button",
-        "data-key": `block-${tokens}`,
-        "data-block": `${tokens}.${where}`,
-        "aria-label": t(`map.${tokens}`),
-        onclick: () => set({ block: `${tokens}.${where}` }),
-        onkeydown: event => {
-          if (event.key === "Enter") set({ block: `${tokens}.${where}` });
-        },
-      },
-      svg("rect", { x: x - WIDE / 2, y: bottom - 24, width: WIDE, height: 32, rx: 8 }),
-      svg("text", { x, y: bottom - 4, "text-anchor": "middle", class: "name" }, t(`map.${tokens}`)),
-    ),
-  );
-  let y = bottom - 24 - GAP - TALL;
+  const outward = where === "encoder" ? -1 : 1;
   const inward = -outward; // where no bypass runs
-  picture.append(...arrow(x, bottom - 24, y + TALL, String(n), inward), blockNode("embedding", x, y, z, model, where));
+  const y = bottom - 24 - GAP - TALL;
   const plus = y - GAP - 8;
   picture.append(
+    endNode(where === "encoder" ? "inputs" : "outputs", x, bottom - 24, where),
+    ...arrow(x, bottom - 24, y + TALL, String(n), inward),
+    blockNode("embedding", x, y, z, model, where),
     ...arrow(x, y, plus + 9, shape, inward),
     svg("circle", { class: "plus", cx: x, cy: plus, r: 10 }),
     svg("text", { x, y: plus + 5, "text-anchor": "middle", class: "name" }, "+"),
+    positionsNode(x + outward * 118, plus, where, x + outward * 10),
   );
-  picture.append(positionsNode(x + outward * 118, plus, where, x + outward * 10));
+  const found = layer(picture, where, x, plus - 10, z, model);
   const groupBottom = plus - 10 - GAP + 8;
-  y = plus - 10;
-  const found = {};
-  let from = y;
-  let opened = y;
-  blocks.forEach((block, index) => {
-    const top = from - GAP - (index === 0 ? 10 : 0) - TALL;
-    if (block.opens) opened = top + TALL + 14;
-    picture.append(...arrow(x, from, top + TALL, shape, inward));
-    if (block.closes)
+  const height = groupBottom - found.top;
+  picture.prepend(
+    svg("rect", { class: "stack", x: x - WIDE / 2 - 30, y: found.top - 14, width: WIDE + 60, height: height + 14, rx: 14 }),
+  );
+  const beside = { x: x + outward * (WIDE / 2 + 40), y: found.top + height / 2 };
+  picture.append(
+    svg("text", { class: "times", ...beside, "text-anchor": outward < 0 ? "end" : "start" }, `${model[`${where}_layers`]} ×`),
+  );
+  if (model.norm !== "pre") return found;
+  const top = found.top - GAP - 8 - TALL;
+  picture.append(
+    ...arrow(x, found.top, top + TALL, shape, inward),
+    blockNode("norm", x, top, z, model, where, SUBLAYERS[where].length),
+  );
+  return { ...found, top };
+}
+
+/** The blocks of one layer, each sub-layer with the bypass around it. */
+function layer(picture, where, x, bottom, z, model) {
+  const shape = `${where === "encoder" ? z.S : z.T} × ${z.D}`;
+  const outward = where === "encoder" ? -1 : 1;
+  const found = { top: bottom };
+  let opened = bottom;
+  layerBlocks(SUBLAYERS[where], model.norm === "pre").forEach(({ kind, sublayer, opens, closes }, index) => {
+    const top = found.top - GAP - (index === 0 ? 10 : 0) - TALL;
+    if (opens) opened = top + TALL + 14;
+    picture.append(...arrow(x, found.top, top + TALL, shape, -outward));
+    if (closes)
       picture.append(
         svg("path", {
           class: "arrow bypass",
@@ -159,61 +186,23 @@ function column(picture, where, x, bottom, z, model) {
           "marker-end": "url(#tip)",
         }),
       );
-    picture.append(blockNode(block.kind, x, top, z, model, where));
-    found[block.kind] ??= top;
-    from = top;
+    picture.append(blockNode(kind, x, top, z, model, where, sublayer));
+    found[kind] ??= top;
+    found.top = top;
   });
-  picture.prepend(
-    svg("rect", {
-      class: "stack",
-      x: x - WIDE / 2 - 30,
-      y: from - 14,
-      width: WIDE + 60,
-      height: groupBottom - from + 14,
-      rx: 14,
-    }),
-  );
-  picture.append(
-    svg(
-      "text",
-      {
-        class: "times",
-        x: x + outward * (WIDE / 2 + 40),
-        y: (from + groupBottom) / 2,
-        "text-anchor": isEncoder ? "end" : "start",
-      },
-      `${model[`${where}_layers`]} ×`,
-    ),
-  );
-  if (model.norm === "pre") {
-    const top = from - GAP - 8 - TALL;
-    picture.append(...arrow(x, from, top + TALL, shape, inward), blockNode("norm", x, top, z, model, where));
-    from = top;
-  }
-  return { top: from, ...found };
+  return found;
 }
 
 function positionsNode(x, y, where, to) {
-  const open = () => set({ block: `positions.${where}` });
   const wave = Array.from(
     { length: 25 },
     (_, n) => `${x - 12 + n} ${(y + 7 * Math.sin((n / 24) * 2 * Math.PI)).toFixed(1)}`,
   ).join("L");
   const edge = x < to ? x + 17 : x - 17;
-  return svg(
-    "g",
-    {
-      class: `block wave${state.block === `positions.${where}` ? " chosen" : ""}`,
-      tabindex: 0,
-      role: "button",
-      "data-key": `block-positions-${where}`,
-      "data-block": `positions.${where}`,
-      "aria-label": t("map.positions"),
-      onclick: open,
-      onkeydown: event => {
-        if (event.key === "Enter") open();
-      },
-    },
+  return block(
+    `positions.${where}`,
+    "wave",
+    t("map.positions"),
     svg("circle", { cx: x, cy: y, r: 17 }),
     svg("path", { d: `M${wave}`, fill: "none" }),
     svg("path", { class: "arrow", d: `M${edge} ${y}H${to < x ? to + 6 : to - 6}`, "marker-end": "url(#tip)" }),
@@ -248,9 +237,9 @@ function figure(model, look) {
     ...arrow(DECODER, linear, softmax + TALL, `${z.T} × ${whole(z.V)}`, -1),
     blockNode("softmax", DECODER, softmax, z, model, "decoder"),
     ...arrow(DECODER, softmax, softmax - 40, `${z.T} × ${whole(z.V)}`, -1),
-    svg("text", { x: DECODER, y: softmax - 48, "text-anchor": "middle", class: "name" }, t("map.probabilities")),
+    endNode("result", DECODER, softmax - 72, "decoder"),
   );
-  picture.setAttribute("viewBox", `0 ${softmax - 72} ${WIDTH} ${height - softmax + 72}`);
+  picture.setAttribute("viewBox", `0 ${softmax - 76} ${WIDTH} ${height - softmax + 76}`);
   const over = encoder.top - 40;
   const side = (ENCODER + DECODER) / 2 + 2;
   picture.append(
@@ -266,30 +255,37 @@ function figure(model, look) {
 }
 
 /** This sentence's numbers for a block: what stands in for the letters of its formula. */
-function facts(kind, where, model, look, described) {
+function facts(kind, where, sublayer, model, look) {
   const z = shapes(model, look);
   const residuals = look.residuals[where];
-  const layers = model[`${where}_layers`];
   const site = { self: "encoder", masked: "decoder", cross: "cross" }[kind];
-  const entropies = site && look.attention[site].map(layer => number(mean(layer.entropy.flat()), 2)).join(", ");
-  const last = look.predictions.at(0);
+  const each = SUBLAYERS[where].length;
+  const after = residuals.filter((_, n) => n && (n - 1) % each === sublayer); // the first is the embedding
+  const text = where === "encoder" ? look.source : look.target;
+  const [first] = look.predictions;
+  const [best] = look.search.hypotheses;
   return {
     ...z,
     n: where === "encoder" ? z.S : z.T,
     root: number(Math.sqrt(z.D), 2),
     root_k: number(Math.sqrt(z.K), 2),
-    layers,
-    entropies,
+    layers: model[`${where}_layers`],
+    entropies: site && look.attention[site].map(one => number(mean(one.entropy.flat()), 2)).join(", "),
     most: number(Math.log(kind === "masked" ? z.T : z.S), 2),
-    pieces: (where === "encoder" ? look.source : look.target).pieces.slice(0, 4).join(" "),
-    ids: (where === "encoder" ? look.source : look.target).ids.slice(0, 4).join(", "),
+    pieces: text.pieces.slice(0, 4).join(" "),
+    ids: text.ids.slice(0, 4).join(", "),
+    part: t(`part.${SUBLAYERS[where][sublayer].replace("masked", "self")}`),
     norm_first: number(mean(residuals[0]), 2),
-    norm_last: number(mean(residuals.at(-1)), 2),
-    active: look.activations[where].map(layer => percent(mean(layer))).join(", "),
-    parameters: whole(Object.values(described.parameters).reduce((sum, one) => sum + one, 0)),
-    first: last.piece.replaceAll("▁", ""),
-    prob: percent(Math.exp(last.log_prob)),
+    norms: after.map(row => number(mean(row), 2)).join(", "),
+    active: look.activations[where].map(one => percent(mean(one))).join(", "),
+    first: first.piece.replaceAll("▁", ""),
+    prob: percent(Math.exp(first.log_prob)),
     log_prob: number(look.log_prob, 2),
+    W: state.beam,
+    ends: look.search.hypotheses.length,
+    best: best.text,
+    best_log: number(best.log_prob, 2),
+    best_score: number(best.score, 2),
   };
 }
 
@@ -297,49 +293,48 @@ const FORMULAS = {
   inputs: "text → (id₁, …, id_S)",
   outputs: "(<s>, y₁, …, y_T−1) → (y₁, …, </s>)",
   embedding: "x = E[id] · √d_model",
-  positions: "PE(pos, 2i) = sin(pos / 10000^(2i/d)),  PE(pos, 2i+1) = cos(…)",
+  positions: "PE(pos, 2i) = sin(pos / 10000^(2i/d));  PE(pos, 2i+1) = cos(…)",
   self: "softmax(Q Kᵀ / √d_k) V",
   masked: "softmax(Q Kᵀ / √d_k + mask) V",
-  cross: "softmax(Q Kᵀ / √d_k) V,  K, V ← encoder",
+  cross: "softmax(Q Kᵀ / √d_k) V;  K, V ← encoder",
   norm: "LayerNorm(x) = γ (x − μ) / √(σ² + ε) + β",
-  linear: "z = x Eᵀ",
   softmax: "P(y) = exp(z_y) / Σ exp(z)",
+  result: "score(Y) = log P(Y) / ((5 + |Y|) / 6)^α",
 };
 
+function formulaOf(kind, model) {
+  if (kind === "ffn") return t(`residual.ffn.${model.activation}`);
+  if (kind === "add") return model.norm === "pre" ? "x + Sublayer(LayerNorm(x))" : "LayerNorm(x + Sublayer(x))";
+  if (kind === "linear") return `z = x ${model.shared_embeddings === "none" ? "W" : "E"}ᵀ${model.output_bias ? " + b" : ""}`;
+  if (kind === "positions" && model.positions === "learned") return "x = E[id] · √d_model + P[pos]";
+  return FORMULAS[kind];
+}
+
+/** The name of the words about a block: not every model is as the paper's. */
+function reasonOf(kind, where, model) {
+  if (kind === "add") return model.norm === "pre" ? "map.add.why" : "map.add-norm.why";
+  if (kind === "linear" && model.shared_embeddings === "none") return "map.linear.own";
+  if (kind === "positions") return `map.positions.${where}.${model.positions}`;
+  return `map.${kind}.why`;
+}
+
 function panel(model, look, described) {
-  const [kind, where] = (state.block || "cross.decoder").split(".");
-  const known = VIEW_OF[kind] ? kind : "cross";
-  const stack = where === "encoder" ? "encoder" : "decoder";
-  const isPre = model.norm === "pre";
-  const formula =
-    known === "ffn"
-      ? t(`residual.ffn.${model.activation}`)
-      : known === "add"
-        ? isPre
-          ? "x + Sublayer(LayerNorm(x))"
-          : "LayerNorm(x + Sublayer(x))"
-        : known === "positions" && model.positions === "learned"
-          ? "x = E[id] · √d_model + P[pos]"
-          : FORMULAS[known];
-  const name = known === "add" ? t(isPre ? "map.add" : "map.add-norm") : t(`map.${known}`);
-  const view = VIEW_OF[known];
-  const site = { self: "encoder", masked: "decoder", cross: "cross" }[known];
+  const [asked, stack, nth] = (state.block || FIRST).split(".");
+  const kind = Object.hasOwn(VIEW_OF, asked) ? asked : "cross";
+  const where = stack === "encoder" ? "encoder" : "decoder";
+  const sublayer = /^\d+$/.test(nth) ? Math.min(Number(nth), SUBLAYERS[where].length - 1) : 0;
+  const name = kind === "add" && model.norm !== "pre" ? t("map.add-norm") : t(`map.${kind}`);
+  const view = VIEW_OF[kind];
+  const site = { self: "encoder", masked: "decoder", cross: "cross" }[kind];
   return html(
     "section",
-    { class: "card panel", "data-block": `${known}.${stack}` },
+    { class: "card panel", "data-block": state.block || FIRST },
     html("h3", {}, name),
-    html("p", { class: "formula" }, formula),
-    html(
-      "p",
-      {},
-      t(
-        known === "positions" && model.positions === "learned" ? "map.positions.learned" : `map.${known}.why`,
-        facts(known, stack, model, look, described),
-      ),
-    ),
+    html("p", { class: "formula" }, formulaOf(kind, model)),
+    html("p", {}, t(reasonOf(kind, where, model), facts(kind, where, sublayer, model, look))),
     html(
       "button",
-      { "data-key": "open", onclick: () => set({ view, stack, ...(site && { site, layer: "" }) }) },
+      { "data-key": "open", onclick: () => set({ view, stack: where, ...(site && { site, layer: "" }) }) },
       t("map.open", { view: t(`${view}.title`) }),
     ),
     html(
@@ -347,9 +342,9 @@ function panel(model, look, described) {
       { class: "soft" },
       t("map.model", {
         parameters: whole(Object.values(described.parameters).reduce((sum, one) => sum + one, 0)),
-        norm: model.norm,
-        positions: model.positions,
-        activation: model.activation,
+        norm: t(`model.${model.norm}`),
+        positions: t(`model.${model.positions}`),
+        activation: t(`model.${model.activation}`),
       }),
     ),
   );

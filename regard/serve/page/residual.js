@@ -19,7 +19,7 @@ function norms(look, stack, model, names) {
   const high = Math.max(...values.flat());
   return html(
     "section",
-    { class: "card wide" },
+    { class: "card" },
     html("h3", {}, t("residual.norms")),
     html("p", { class: "soft" }, t(`residual.norms.${model.norm}`)),
     html(
@@ -54,7 +54,7 @@ function norms(look, stack, model, names) {
   );
 }
 
-function lens(look, outputs) {
+function lens(look, outputs, isShared) {
   const rows = look.lens.map((places, layer) =>
     html(
       "tr",
@@ -85,9 +85,10 @@ function lens(look, outputs) {
   );
   return html(
     "section",
-    { class: "card wide" },
+    { class: "card" },
     html("h3", {}, t("residual.lens")),
     html("p", { class: "soft" }, t("residual.lens.why")),
+    isShared && html("p", { class: "soft" }, t("residual.lens.shared")),
     html(
       "div",
       { class: "scroll", "data-scroll": "lens" },
@@ -99,13 +100,12 @@ function lens(look, outputs) {
 function activations(look, stack, model, names) {
   const shares = look.activations[stack];
   const most = shares.length - 1;
-  const layer = state.layer === "" ? most : Math.min(Number(state.layer), most);
-  const strongest = look.units[stack][layer];
+  const asked = Math.trunc(Number(state.layer)); // of an address that anyone can write
+  const layer = state.layer === "" || !(asked >= 0) ? most : Math.min(asked, most);
   const rows = shares.map((_, n) => t("layer", { n: n + 1 }));
-  const high = Math.max(...strongest.values.flat());
   return html(
     "section",
-    { class: "card wide" },
+    { class: "card" },
     html("h3", {}, t("residual.ffn")),
     html("p", { class: "formula" }, t(`residual.ffn.${model.activation}`)),
     html("p", { class: "soft" }, t("residual.ffn.why", { size: model.d_ff })),
@@ -132,7 +132,7 @@ function activations(look, stack, model, names) {
               count: Math.round(value * model.d_ff),
             }),
         }),
-        legend("0 %", percent(Math.max(...shares.flat()))),
+        legend(percent(0), percent(Math.max(...shares.flat()))),
       ),
       html(
         "div",
@@ -149,19 +149,22 @@ function activations(look, stack, model, names) {
             ),
           ),
         ),
-        matrix({
-          values: strongest.values,
-          rows: strongest.units.map(unit => `#${unit}`),
-          columns: names,
-          label: t("residual.units", { n: layer + 1 }),
-          cell: Math.max(12, Math.min(18, 420 / names.length)),
-          low: 0,
-          high,
-          tell: (row, column, value) => `#${strongest.units[row]}, ${names[column]}: ${number(value, 3)}`,
-        }),
+        strongest(look.units[stack][layer], names, t("residual.units", { n: layer + 1 })),
       ),
     ),
   );
+}
+
+function strongest({ units, values }, names, label) {
+  return matrix({
+    values,
+    rows: units.map(unit => `#${unit}`),
+    columns: names,
+    label,
+    cell: Math.max(12, Math.min(18, 420 / names.length)),
+    high: Math.max(...values.flat()),
+    tell: (row, column, value) => `#${units[row]}, ${names[column]}: ${number(value, 3)}`,
+  });
 }
 
 export function draw(body, { look, model, sources, inputs, outputs }) {
@@ -180,7 +183,7 @@ export function draw(body, { look, model, sources, inputs, outputs }) {
       ),
     ),
     norms(look, stack, model.model, names),
-    lens(look, outputs),
+    lens(look, outputs, model.model.shared_embeddings !== "none"),
     activations(look, stack, model.model, names),
   );
   return {
