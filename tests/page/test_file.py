@@ -41,7 +41,7 @@ def test_what_only_a_model_knows_is_said_and_can_be_left(browser: Browser, file:
     studio = Studio(page, f"file://{file}").open("translate", lang="en", place="0")
     studio.click('[data-key="other-3"]')
     assert "a model has to be asked" in studio.text("#view")
-    studio.click('#sentence [data-key="prefix"]')
+    studio.click('[data-key="held-prefix"]')
     assert "a model has to be asked" not in studio.text("#view")
     assert not studio.problems
     page.close()

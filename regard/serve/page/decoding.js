@@ -1,11 +1,9 @@
 // View 7: a word at a time; and teacher forcing beside autoregression (claim T1).
 
-import { bare, bars, html, number, percent, shown } from "./drawing.js";
+import { bars, html, number, percent, shown, textOf } from "./drawing.js";
 import * as source from "./source.js";
-import { set, state } from "./state.js";
-import { t } from "./words.js";
-
-const shownPiece = piece => (piece === "</s>" ? "■" : bare(piece) || "␣");
+import { FREE, piecesOf, set, state, within } from "./state.js";
+import { named, t } from "./words.js";
 
 function stepper(look) {
   const last = look.predictions.length - 1;
@@ -19,8 +17,8 @@ function stepper(look) {
         "p",
         { class: "so-far", dir: "auto" },
         html("span", { class: "token" }, "<s>"),
-        look.target.pieces.slice(0, step).map(piece => html("span", { class: "token" }, bare(piece) || "␣")),
-        html("span", { class: "token next" }, shownPiece(one.piece)),
+        look.target.pieces.slice(0, step).map(piece => html("span", { class: "token" }, named(piece))),
+        html("span", { class: "token next" }, named(one.piece)),
       ),
       html(
         "p",
@@ -45,7 +43,7 @@ function stepper(look) {
     place.dataset.step = step;
     place.dataset.logProb = one.log_prob;
   };
-  const at = Math.min(Number(state.step), last);
+  const at = within(state.step, last);
   const slider = html("input", {
     type: "range",
     min: 0,
@@ -56,7 +54,7 @@ function stepper(look) {
     oninput: event => show(Number(event.target.value)),
     onchange: event => set({ step: event.target.value }),
   });
-  const move = by => set({ step: Math.max(0, Math.min(last, Number(slider.value) + by)) });
+  const move = by => set({ step: within(Number(slider.value) + by, last) });
   show(at);
   return html(
     "section",
@@ -81,13 +79,13 @@ function prefixEditor() {
     html("p", { class: "soft" }, t("decoding.prefix.why")),
     html("input", {
       type: "text",
-      value: state.prefix,
+      value: state.prefix_pieces ? textOf(piecesOf(state.prefix_pieces)) : state.prefix,
       "data-key": "prefix",
       dir: "auto",
       disabled: source.isFile,
       placeholder: t("decoding.prefix.none"),
       "aria-label": t("decoding.prefix"),
-      onchange: event => set({ prefix: event.target.value.trim(), target: "", step: 0 }),
+      onchange: event => set({ ...FREE, prefix: event.target.value.trim(), step: 0 }),
     }),
   );
 }
@@ -110,7 +108,7 @@ function sideBySide([forced, free], numbers) {
     const node = html(
       "td",
       { class: `tinted ${kind}` },
-      piece === undefined ? "" : html("span", {}, shownPiece(piece)),
+      piece === undefined ? "" : html("span", {}, named(piece)),
       prob === undefined ? "" : html("small", {}, percent(prob)),
     );
     if (prob !== undefined) node.style.setProperty("--share", `${Math.round(prob * 100)}%`);
@@ -124,7 +122,7 @@ function sideBySide([forced, free], numbers) {
       Array.from({ length }, (_, n) => make(n, n === parts ? "parting" : "")),
     );
   const fed = forced.target.pieces;
-  const free_fed = free.target.pieces;
+  const freeFed = free.target.pieces;
   return [
     html(
       "div",
@@ -135,9 +133,7 @@ function sideBySide([forced, free], numbers) {
         html(
           "tbody",
           {},
-          line("decoding.fed", (n, kind) =>
-            cell(n ? (fed[n - 1] ?? undefined) : n === 0 ? "<s>" : undefined, undefined, kind),
-          ),
+          line("decoding.fed", (n, kind) => cell(n ? fed[n - 1] : "<s>", undefined, kind)),
           line("decoding.forced", (n, kind) =>
             cell(
               told[n]?.piece,
@@ -149,7 +145,7 @@ function sideBySide([forced, free], numbers) {
             cell(given[n], forced.predictions[n] && Math.exp(forced.predictions[n].log_prob), kind),
           ),
           html("tr", { class: "space" }, html("td", { colspan: length + 1 })),
-          line("decoding.own-fed", (n, kind) => cell(n === 0 ? "<s>" : free_fed[n - 1], undefined, kind)),
+          line("decoding.own-fed", (n, kind) => cell(n ? freeFed[n - 1] : "<s>", undefined, kind)),
           line("decoding.free", (n, kind) => cell(own[n]?.piece, own[n] && Math.exp(own[n].log_prob), kind)),
         ),
       ),
@@ -161,20 +157,19 @@ function sideBySide([forced, free], numbers) {
         ? t("decoding.equal")
         : t("decoding.parts", {
             n: parts + 1,
-            given: shownPiece(given[parts] ?? "–"),
-            own: shownPiece(own[parts]?.piece ?? "–"),
+            given: named(given[parts] ?? "–"),
+            own: named(own[parts]?.piece ?? "–"),
           }),
     ),
   ];
 }
 
-/** Another translation than the model's own, so that there is something to compare. */
-export function referenceOf(look) {
-  return (
-    state.reference ||
-    look.search.hypotheses.map(one => one.text).find(text => text && text !== look.target.text) ||
-    look.target.text
-  );
+/** A translation to be given: what was typed, or another than the model's own, so that there is something to compare. */
+function referenceOf({ search, target }) {
+  if (state.reference) return { text: state.reference, question: { target: state.reference, target_pieces: undefined } };
+  const other = search.hypotheses.find(one => one.text && one.text !== target.text);
+  const { text, pieces } = other ? { ...other, pieces: other.pieces.slice(0, -1) } : target;
+  return { text, question: { target: undefined, target_pieces: pieces } };
 }
 
 export function draw(body, { look, ask, later }) {
@@ -182,7 +177,7 @@ export function draw(body, { look, ask, later }) {
   const numbers = { predictions: look.predictions };
   const input = html("input", {
     type: "text",
-    value: reference,
+    value: reference.text,
     "data-key": "reference",
     dir: "auto",
     disabled: source.isFile,
@@ -190,8 +185,8 @@ export function draw(body, { look, ask, later }) {
     onchange: event => set({ reference: event.target.value.trim() }),
   });
   const both = Promise.all([
-    ask({ target: reference, prefix: undefined, beam: 1 }),
-    ask({ target: undefined, prefix: undefined, beam: 1 }),
+    ask({ prefix: undefined, prefix_pieces: undefined, beam: 1, ...reference.question }),
+    ask({ prefix: undefined, prefix_pieces: undefined, beam: 1, target: undefined, target_pieces: undefined }),
   ]);
   body.append(
     stepper(look),
