@@ -54,7 +54,7 @@ def answers(run: ServedRun, settings: LookSettings) -> Json:
     first = Question(text=settings.text, target=settings.target, beam=settings.beam, alpha=settings.alpha)
     seen = {question: look(translator, question) for question in dict.fromkeys([first, replace(first, target="")])}
     asked = dict.fromkeys(one for question, found in seen.items() for one in asked_about(question, found))
-    seen |= {one: look(translator, one) for one in asked if one not in seen}
+    seen |= {one: look(translator, one) for one in asked if one not in seen and is_sayable(translator, one)}
     every_head = list(heads(translator))
     same = replace(first, target="", target_pieces=tuple(seen[first]["target"]["pieces"]))
     opening = {"run": name, "text": settings.text, "beam": f"{settings.beam:g}", "alpha": f"{settings.alpha:g}"}
@@ -66,7 +66,7 @@ def answers(run: ServedRun, settings: LookSettings) -> Json:
         "training": {name: training(run)},
         "inspect": [
             *({"question": told(name, one), "answer": found} for one, found in seen.items()),
-            *without_heads(translator, name, same, every_head),
+            *(without_heads(translator, name, same, every_head) if is_sayable(translator, same) else ()),
         ],
         "heads": seen_heads(translator, name, first, every_head),
     }
@@ -84,6 +84,15 @@ def asked_about(question: Question, found: Json) -> Iterator[Question]:
     for causal in (True, False) if own else ():
         for pieces in (own, another_ending(own)):
             yield replace(same, target_pieces=pieces, beam=1, intervention=Intervention(causal=causal))
+
+
+def is_sayable(translator: Translator, question: Question) -> bool:
+    """A model that has learnt little may say signs that are no words; the page does not ask about those."""
+    try:
+        translator.ids_of(question.target_pieces or (), "target")
+    except ValueError:
+        return False
+    return True
 
 
 def told(run: str, question: Question) -> Json:

@@ -54,7 +54,6 @@ class Served:
                 return look_at_head(translator, question, Head(asked["site"], asked["layer"], asked["head"]))
             return look(translator, question)
 
-
     def translated(self, asked: dict[str, Any]) -> str:
         """Line by line, by the first run for these languages."""
         wanted = {"src_lang": asked["source"], "tgt_lang": asked["target"]}

@@ -17,6 +17,7 @@ export const chinese = {
   nothing: "请在上方输入一个句子。",
   "needs-model": "此文件只保存了一个句子的结果；这个问题要问正在运行的模型：请使用 regard serve。",
   "no-server": "服务器没有回答。regard serve 还在运行吗？",
+  "no-words": "这个译文里有不是词的符号，不能把它送给模型；这个模型学到的还不多。",
   "log-prob.why": "整个译文（包括结束符）的对数概率",
   release: "把选择权还给模型",
   "held.prefix": "开头固定为",

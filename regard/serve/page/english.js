@@ -17,6 +17,8 @@ export const english = {
   nothing: "Type a sentence above, and there will be something to see.",
   "needs-model": "This file holds the answers to one sentence; for this one, a model has to be asked: run regard serve.",
   "no-server": "The server does not answer. Is regard serve still running?",
+  "no-words":
+    "In this translation there are signs that are no words, so no model can be given it. This one has not learnt much yet.",
   "log-prob.why": "the log-probability of the whole translation, its end included",
   release: "give the choice back to the model",
   "held.prefix": "begins with",

@@ -16,7 +16,7 @@ function one(title, why, names, values, cell) {
     { class: "card" },
     html("h3", {}, t(title)),
     html("p", { class: "soft" }, t(why, { pads: NUM_PADS })),
-    matrix({ values, rows: names, columns: names, label: t(title), tell, fits: true, cell }),
+    matrix({ values, rows: names, columns: names, label: t(title), tell, cell }),
   );
 }
 
@@ -152,7 +152,7 @@ export function draw(body, context) {
   const causal = table(size, size, (row, column) => isOff || column <= row);
   const both = table(paddedInputs.length, paddedInputs.length, (row, column) => (isOff || column <= row) && column < size);
   const numbers = { padding, causal, both };
-  const cell = Math.max(7, Math.min(20, 300 / Math.max(padded.length, paddedInputs.length)));
+  const cell = Math.max(10, Math.min(20, 230 / Math.max(padded.length, paddedInputs.length))); // the same for all three
   body.append(
     html(
       "div",

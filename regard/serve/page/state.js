@@ -69,6 +69,9 @@ export const within = (value, most) => Math.max(0, Math.min(most, Math.trunc(Num
 /** The subwords of the address; undefined where it says none. */
 export const piecesOf = joined => (joined ? joined.split(" ").filter(piece => piece !== "</s>") : undefined);
 
+/** A model that has learnt little may say signs that are no words, and then nobody can be given what it said. */
+export const isSayable = pieces => !pieces.some(piece => piece === "<s>" || piece === "<pad>");
+
 /** What the page itself decided, to be found again on the way back. */
 export function keep(changes) {
   Object.assign(state, changes);

@@ -5,7 +5,7 @@ import { keepingFocus } from "./focus.js";
 import { pictureOf, save } from "./picture.js";
 import { drawSentence, makeSentence, markBusy, questionOf } from "./sentence.js";
 import * as source from "./source.js";
-import { ANEW, keep, onChange, set, state } from "./state.js";
+import { ANEW, isSayable, keep, onChange, set, state } from "./state.js";
 import { language, named, speak, t } from "./words.js";
 import { draw as beam } from "./beam.js";
 import { draw as decoding } from "./decoding.js";
@@ -147,7 +147,11 @@ const isSaid = problem => problem instanceof source.Refused || problem instanceo
 
 function context(look, model) {
   const question = questionOf(state);
-  const ask = changes => source.inspectChanged({ ...question, ...changes });
+  const ask = async changes => {
+    const whole = { ...question, ...changes };
+    if (!isSayable(whole.target_pieces ?? [])) throw new source.Refused(t("no-words"));
+    return source.inspectChanged(whole);
+  };
   return {
     look,
     model,

@@ -3,10 +3,9 @@
 import { bars, html, number, percent, shown, textOf } from "./drawing.js";
 import { attended, chosenPlace } from "./sentence.js";
 import * as source from "./source.js";
-import { FREE, set, state } from "./state.js";
+import { FREE, isSayable, set, state } from "./state.js";
 import { named, t } from "./words.js";
 
-const SIGNS = ["<s>", "<pad>"]; // which are no words to go on with
 const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
 
 /** To begin with what stands before and this instead; to end there is a whole translation. */
@@ -17,7 +16,8 @@ function goOn(look, place, piece) {
 
 function alternatives(look, place) {
   const one = look.predictions[place];
-  const before = textOf(look.target.pieces.slice(0, place));
+  const before = look.target.pieces.slice(0, place);
+  const words = textOf(before);
   const rows = one.best.map((other, n) => ({
     name: other.piece === "</s>" ? "■ </s>" : shown(other.piece),
     value: Math.exp(other.log_prob),
@@ -25,7 +25,7 @@ function alternatives(look, place) {
     chosen: other.piece === one.piece,
     key: `other-${n}`,
     title: t("translate.from-here"),
-    pick: SIGNS.includes(other.piece) ? undefined : () => goOn(look, place, other.piece),
+    pick: isSayable([...before, other.piece]) ? () => goOn(look, place, other.piece) : undefined,
   }));
   return html(
     "section",
@@ -34,7 +34,7 @@ function alternatives(look, place) {
     html(
       "p",
       { class: "soft" },
-      t("translate.others.why", { before: before ? `“${before} …”` : t("translate.beginning"), rank: one.rank }),
+      t("translate.others.why", { before: words ? `“${words} …”` : t("translate.beginning"), rank: one.rank }),
     ),
     bars(rows, { most: 1, label: t("translate.others", { piece: one.piece }) }),
   );
@@ -69,6 +69,7 @@ function nBest(look) {
           {
             class: "link",
             "data-key": `best-${n}`,
+            disabled: !isSayable(one.pieces),
             onclick: () => set({ ...FREE, target_pieces: one.pieces.join(" "), place: "" }),
           },
           one.text || "■",
