@@ -77,7 +77,9 @@ def question_of(asked: dict[str, Any]) -> Question:
         positions=asked.get("positions", True),
         causal=asked.get("causal", True),
     )
-    told = {name: asked[name] for name in ("text", "part", "target", "prefix", "beam", "alpha") if name in asked}
+    told: dict[str, Any] = {
+        name: asked[name] for name in ("text", "part", "target", "prefix", "beam", "alpha") if name in asked
+    }
     told |= {name: tuple(asked[name]) for name in ("target_pieces", "prefix_pieces") if asked.get(name) is not None}
     return Question(**told, intervention=intervention)
 

@@ -1,13 +1,16 @@
 """Models unlike the one in the other tests, and addresses that nobody meant: every view draws, and nothing complains."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
+from regard.checkpoint import Run
 from regard.inspection.look import Question, look
 from regard.serve.look import LookSettings, write_look
 from regard.translate.translator import load
@@ -83,6 +86,28 @@ def test_a_file_may_be_about_a_model_that_knows_little(browser: Browser, tmp_pat
     assert "imported" not in studio.open("subwords", lang="en", side="target").text("#view")
     assert not studio.problems
     studio.page.close()
+
+
+def test_runs_without_languages_can_be_compared(browser: Browser, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        run = Run(tmp_path / name)
+        shutil.copytree(RUN, run.folder)
+        config = run.read_config()
+        nameless = replace(config, data=replace(config.data, src_lang="", tgt_lang=""))
+        run.write_config(nameless, run.read_weights(), run.read_version())
+    page = browser.new_page()
+    with serving({name: tmp_path / name for name in ("one", "two")}) as (address, _):
+        studio = Studio(page, f"{address}/").open("training", text="Guten Morgen!", other="two")
+        assert studio.all("dd[data-run]", "data-run") == ["one", "two"]
+        assert not studio.problems
+    page.close()
+
+
+def test_a_table_may_be_large(browser: Browser) -> None:
+    with page_of(browser, RUN) as studio:
+        studio.open("map", text="Reis")
+        table = "Array.from({ length: 1000 }, (_, n) => Array(1000).fill(-n))"
+        assert studio.page.evaluate(f"import('./page/vectors.js').then(({{ largest }}) => largest({table}))") == 999
 
 
 def test_letters_without_spaces_are_a_sentence_too(browser: Browser) -> None:

@@ -100,7 +100,8 @@ def check_heads(studio: Studio, truth: Truth) -> None:
         let best = 0; for (let n = 0; n < data.length / 4; n++) if (data[4 * n] < data[4 * best]) best = n; return best; }"""
     )
     assert brightest == int(layers[1].weights[0, 2].argmax())
-    studio.click('[data-key="try"]')
+    assert studio.click('[data-key="fold-entropy"]').download()["shown"] == studio.download()["attention"][1]["entropy"]
+    studio.click('[data-key="fold-one"]').click('[data-key="try"]')
     changes = [
         sum(truth.log_probs(Intervention(heads_off=frozenset([Head("cross", 1, head)])))) - sum(truth.log_probs())
         for head in range(4)

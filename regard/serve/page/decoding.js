@@ -5,43 +5,43 @@ import * as source from "./source.js";
 import { FREE, piecesOf, set, state, within } from "./state.js";
 import { named, t } from "./words.js";
 
+/** What there is so far, the word that comes next, and what it could have been. */
+function stepNodes(look, step) {
+  const one = look.predictions[step];
+  const facts = {
+    prob: percent(Math.exp(one.log_prob)),
+    rank: one.rank,
+    entropy: number(one.entropy, 3),
+    choices: number(Math.exp(one.entropy), 1),
+  };
+  const others = one.best.map(other => ({
+    name: other.piece === "</s>" ? "■ </s>" : shown(other.piece),
+    value: Math.exp(other.log_prob),
+    text: percent(Math.exp(other.log_prob)),
+    chosen: other.piece === one.piece,
+  }));
+  return [
+    html(
+      "p",
+      { class: "so-far", dir: "auto" },
+      html("span", { class: "token" }, "<s>"),
+      look.target.pieces.slice(0, step).map(piece => html("span", { class: "token" }, named(piece))),
+      html("span", { class: "token next" }, named(one.piece)),
+    ),
+    html("p", { class: "soft" }, t("decoding.facts", facts)),
+    bars(others, { most: 1 }),
+  ];
+}
+
 function stepper(look) {
   const last = look.predictions.length - 1;
   const place = html("div");
   const told = html("output");
   const show = step => {
-    const one = look.predictions[step];
     told.textContent = t("decoding.step", { n: step + 1, all: last + 1 });
-    place.replaceChildren(
-      html(
-        "p",
-        { class: "so-far", dir: "auto" },
-        html("span", { class: "token" }, "<s>"),
-        look.target.pieces.slice(0, step).map(piece => html("span", { class: "token" }, named(piece))),
-        html("span", { class: "token next" }, named(one.piece)),
-      ),
-      html(
-        "p",
-        { class: "soft" },
-        t("decoding.facts", {
-          prob: percent(Math.exp(one.log_prob)),
-          rank: one.rank,
-          entropy: number(one.entropy, 3),
-          choices: number(Math.exp(one.entropy), 1),
-        }),
-      ),
-      bars(
-        one.best.map(other => ({
-          name: other.piece === "</s>" ? "■ </s>" : shown(other.piece),
-          value: Math.exp(other.log_prob),
-          text: percent(Math.exp(other.log_prob)),
-          chosen: other.piece === one.piece,
-        })),
-        { most: 1 },
-      ),
-    );
+    place.replaceChildren(...stepNodes(look, step));
     place.dataset.step = step;
-    place.dataset.logProb = one.log_prob;
+    place.dataset.logProb = look.predictions[step].log_prob;
   };
   const at = within(state.step, last);
   const slider = html("input", {
@@ -90,77 +90,66 @@ function prefixEditor() {
   );
 }
 
+function cell(piece, prob, kind) {
+  const node = html(
+    "td",
+    { class: `tinted ${kind}` },
+    piece === undefined ? "" : html("span", {}, named(piece)),
+    prob === undefined ? "" : html("small", {}, percent(prob)),
+  );
+  if (prob !== undefined) node.style.setProperty("--share", `${Math.round(prob * 100)}%`);
+  return node;
+}
+
 /** Two lines over the same places: what the model says when it is given the right words, and when it is given its own. */
-function sideBySide([forced, free], numbers) {
-  const given = [...forced.target.pieces, "</s>"];
+function bothTable(forced, free, given, parting, length) {
+  const sure = one => one && Math.exp(one.log_prob);
   const told = forced.predictions.map(one => one.best[0]);
   const own = free.predictions;
-  const length = Math.max(given.length, own.length);
-  const parts = Array.from({ length }, (_, n) => n).find(n => given[n] !== own[n]?.piece) ?? -1;
-  Object.assign(numbers, {
-    reference: forced.target.text,
-    free: free.target.text,
-    first_divergence: parts,
-    forced: forced.predictions,
-    autoregression: own,
-  });
-  const cell = (piece, prob, kind) => {
-    const node = html(
-      "td",
-      { class: `tinted ${kind}` },
-      piece === undefined ? "" : html("span", {}, named(piece)),
-      prob === undefined ? "" : html("small", {}, percent(prob)),
-    );
-    if (prob !== undefined) node.style.setProperty("--share", `${Math.round(prob * 100)}%`);
-    return node;
+  const fed = (pieces, n, kind) => cell(n ? pieces[n - 1] : "<s>", undefined, kind);
+  const would = (n, kind) => {
+    const isWrong = told[n] && told[n].piece !== given[n];
+    return cell(told[n]?.piece, sure(told[n]), isWrong ? `${kind} wrong` : kind);
   };
   const line = (name, make) =>
     html(
       "tr",
       {},
       html("th", { scope: "row" }, t(name)),
-      Array.from({ length }, (_, n) => make(n, n === parts ? "parting" : "")),
+      Array.from({ length }, (_, n) => make(n, n === parting ? "parting" : "")),
     );
-  const fed = forced.target.pieces;
-  const freeFed = free.target.pieces;
-  return [
+  return html(
+    "table",
+    { class: "side", "data-divergence": parting },
     html(
-      "div",
-      { class: "scroll", "data-scroll": "side" },
-      html(
-        "table",
-        { class: "side", "data-divergence": parts },
-        html(
-          "tbody",
-          {},
-          line("decoding.fed", (n, kind) => cell(n ? fed[n - 1] : "<s>", undefined, kind)),
-          line("decoding.forced", (n, kind) =>
-            cell(
-              told[n]?.piece,
-              told[n] && Math.exp(told[n].log_prob),
-              `${kind}${told[n] && told[n].piece !== given[n] ? " wrong" : ""}`,
-            ),
-          ),
-          line("decoding.right", (n, kind) =>
-            cell(given[n], forced.predictions[n] && Math.exp(forced.predictions[n].log_prob), kind),
-          ),
-          html("tr", { class: "space" }, html("td", { colspan: length + 1 })),
-          line("decoding.own-fed", (n, kind) => cell(n ? freeFed[n - 1] : "<s>", undefined, kind)),
-          line("decoding.free", (n, kind) => cell(own[n]?.piece, own[n] && Math.exp(own[n].log_prob), kind)),
-        ),
-      ),
-    ),
-    html(
-      "p",
+      "tbody",
       {},
-      parts < 0
-        ? t("decoding.equal")
-        : t("decoding.parts", {
-            n: parts + 1,
-            given: named(given[parts] ?? "–"),
-            own: named(own[parts]?.piece ?? "–"),
-          }),
+      line("decoding.fed", (n, kind) => fed(forced.target.pieces, n, kind)),
+      line("decoding.forced", would),
+      line("decoding.right", (n, kind) => cell(given[n], sure(forced.predictions[n]), kind)),
+      html("tr", { class: "space" }, html("td", { colspan: length + 1 })),
+      line("decoding.own-fed", (n, kind) => fed(free.target.pieces, n, kind)),
+      line("decoding.free", (n, kind) => cell(own[n]?.piece, sure(own[n]), kind)),
     ),
+  );
+}
+
+function sideBySide([forced, free], numbers) {
+  const given = [...forced.target.pieces, "</s>"];
+  const own = free.predictions;
+  const length = Math.max(given.length, own.length);
+  const parting = Array.from({ length }, (_, n) => n).find(n => given[n] !== own[n]?.piece) ?? -1;
+  Object.assign(numbers, {
+    reference: forced.target.text,
+    free: free.target.text,
+    first_divergence: parting,
+    forced: forced.predictions,
+    autoregression: own,
+  });
+  const apart = { n: parting + 1, given: named(given[parting] ?? "–"), own: named(own[parting]?.piece ?? "–") };
+  return [
+    html("div", { class: "scroll", "data-scroll": "side" }, bothTable(forced, free, given, parting, length)),
+    html("p", {}, parting < 0 ? t("decoding.equal") : t("decoding.parts", apart)),
   ];
 }
 

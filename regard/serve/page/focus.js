@@ -2,7 +2,7 @@
 
 const silent = event => event.stopImmediatePropagation();
 
-/** What is half typed goes on in the new field, unless that has something else to say. A browser would not call it a change. */
+/** What is half typed goes on in the new field, unless that has something else to say. Browsers would not call it a change. */
 function carry(before, after) {
   if (before.value === before.defaultValue || after.defaultValue !== before.defaultValue) return;
   after.value = before.value;
