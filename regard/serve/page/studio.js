@@ -118,7 +118,7 @@ function nameMatrices() {
   find("view")
     .querySelectorAll("svg.matrix")
     .forEach((node, n) => {
-      node.dataset.key = `matrix-${n}`;
+      node.dataset.key ??= `matrix-${n}`;
     });
 }
 
