@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from regard.checkpoint import Run, write_atomically
+from regard.checkpoint import write_atomically
 from regard.inspection.look import Json, Question, describe, look, one_head, passed
 from regard.model.trace import Head, Intervention, Site
-from regard.train.metrics import read_lines
+from regard.serve.runs import ServedRun, load_runs
 from regard.train.page import thinned
-from regard.translate.translator import Translator, load
+from regard.translate.translator import Translator
 
 PAGE = files("regard.serve").joinpath("page")
 IMPORT = re.compile(r'^import (\{[^}]*\}|\* as \w+) from "\./([\w.]+)";\n', re.MULTILINE)
@@ -42,53 +42,72 @@ class LookSettings:
 
 def write_look(settings: LookSettings) -> str:
     """Writes the file and returns its size in words."""
-    translator = load(settings.run)
-    page = in_one_file(answers(translator, settings))
-    write_atomically(settings.output, page.encode("utf-8", errors="replace"))
-    return f"{settings.output}: {len(page.encode()) / 1e6:.1f} MB, to be opened in any browser"
+    [run] = load_runs([settings.run], device="auto")
+    page = in_one_file(answers(run, settings)).encode("utf-8", errors="replace")
+    write_atomically(settings.output, page)
+    return f"{settings.output}: {len(page) / 1e6:.1f} MB, to be opened in any browser"
 
 
-def answers(translator: Translator, settings: LookSettings) -> Json:
+def answers(run: ServedRun, settings: LookSettings) -> Json:
     """What `source.js` finds in the file: everything that the views ask for when they are opened."""
-    name = settings.run.resolve().name
+    translator, name = run.translator, run.name
     first = Question(text=settings.text, target=settings.target, beam=settings.beam, alpha=settings.alpha)
-    found = look(translator, first)
-    own = found["target"]["text"]
-    others = [one["text"] for one in found["search"]["hypotheses"]]
-    reference = next((text for text in others if text and text != own), own)
-    ending = another_ending(own)
-    opening = {"run": name, "text": settings.text, "beam": f"{settings.beam:g}", "alpha": f"{settings.alpha:g}"}
-    opening |= {"target": settings.target, "lang": settings.lang, "reference": reference, "later": ending}
-    whole = [replace(first, target=""), replace(first, target=own, intervention=Intervention(positions=False))]
-    whole += [replace(first, target=text, beam=1) for text in {"", own, reference, ending}]
-    whole += [replace(first, target=text, beam=1, intervention=Intervention(causal=False)) for text in {own, ending}]
+    seen = {question: look(translator, question) for question in dict.fromkeys([first, replace(first, target="")])}
+    asked = dict.fromkeys(one for question, found in seen.items() for one in asked_about(question, found))
+    seen |= {one: look(translator, one) for one in asked if one not in seen and is_sayable(translator, one)}
     every_head = list(heads(translator))
+    same = replace(first, target="", target_pieces=tuple(seen[first]["target"]["pieces"]))
+    opening = {"run": name, "text": settings.text, "beam": f"{settings.beam:g}", "alpha": f"{settings.alpha:g}"}
+    opening |= {"target": settings.target, "lang": settings.lang}
     return {
         "opening": {key: value for key, value in opening.items() if value},
-        "runs": [{"name": name, "src_lang": translator.config.data.src_lang, "tgt_lang": translator.config.data.tgt_lang}],
+        "runs": [{"name": name, "src_lang": run.src_lang, "tgt_lang": run.tgt_lang}],
         "models": {name: describe(translator)},
-        "training": {name: training(settings.run, translator)},
+        "training": {name: training(run)},
         "inspect": [
-            {"question": told(name, first), "answer": found},
-            *({"question": told(name, one), "answer": look(translator, one)} for one in whole if one != first),
-            *without_heads(translator, name, replace(first, target=own), every_head),
+            *({"question": told(name, one), "answer": found} for one, found in seen.items()),
+            *(without_heads(translator, name, same, every_head) if is_sayable(translator, same) else ()),
         ],
         "heads": seen_heads(translator, name, first, every_head),
     }
+
+
+def asked_about(question: Question, found: Json) -> Iterator[Question]:
+    """What the views ask besides: without positions; word by word; under the mask and without it, with another ending."""
+    own = tuple(found["target"]["pieces"])
+    others = (one for one in found["search"]["hypotheses"] if one["text"] not in ("", found["target"]["text"]))
+    reference = next((tuple(one["pieces"][:-1]) for one in others), own)
+    same = replace(question, target="", target_pieces=own)
+    yield replace(same, intervention=Intervention(positions=False))
+    yield replace(same, target_pieces=None, beam=1)
+    yield replace(same, target_pieces=reference, beam=1)
+    for causal in (True, False) if own else ():
+        for pieces in (own, another_ending(own)):
+            yield replace(same, target_pieces=pieces, beam=1, intervention=Intervention(causal=causal))
+
+
+def is_sayable(translator: Translator, question: Question) -> bool:
+    """A model that has learnt little may say signs that are no words; the page does not ask about those."""
+    try:
+        translator.ids_of(question.target_pieces or (), "target")
+    except ValueError:
+        return False
+    return True
 
 
 def told(run: str, question: Question) -> Json:
     """A question as the page puts it."""
     changes = question.intervention
     asked: Json = {"run": run, "text": question.text, "target": question.target}
+    asked |= {"target_pieces": None if question.target_pieces is None else list(question.target_pieces)}
     asked |= {"beam": question.beam, "alpha": question.alpha, "positions": changes.positions, "causal": changes.causal}
     return asked | {"heads_off": [list(head) for head in sorted(changes.heads_off)]}
 
 
-def another_ending(text: str) -> str:
-    """The last word said otherwise: the first again."""
-    words = text.split()
-    return " ".join([*words[:-1], words[0].lower()]) if len(words) > 1 else f"{text} {text}"
+def another_ending(pieces: tuple[str, ...]) -> tuple[str, ...]:
+    """The last subword said otherwise: the first again, or nothing where they are the same. `masks.js` does so, too."""
+    rest = pieces[:-1]
+    return (*rest, pieces[0]) if rest and pieces[0] != pieces[-1] else rest
 
 
 def heads(translator: Translator) -> Iterator[Head]:
@@ -126,17 +145,13 @@ def seen_heads(translator: Translator, run: str, question: Question, every_head:
     return found
 
 
-def training(folder: Path, translator: Translator) -> Json:
-    run = Run(folder)
-    weights = run.read_weights()
-    metrics = read_lines(run.metrics_path)
-    return {
-        "metrics": thinned([line for line in metrics if "valid_nll" not in line])
-        + [line for line in metrics if "valid_nll" in line],
-        "timing": thinned([line for line in read_lines(run.timing_path) if "tokens_per_second" in line])[-1:],
-        "steps": translator.config.train.steps,
-        "is_finished": bool(weights and weights.final),
-    }
+def training(run: ServedRun) -> Json:
+    """As the server tells it, with fewer lines."""
+    found = run.training()
+    metrics = found["metrics"]
+    lines = thinned([line for line in metrics if "valid_nll" not in line])
+    lines += [line for line in metrics if "valid_nll" in line]
+    return found | {"metrics": lines, "timing": [line for line in found["timing"] if "tokens_per_second" in line][-1:]}
 
 
 def in_one_file(found: Json) -> str:

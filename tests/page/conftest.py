@@ -64,11 +64,13 @@ def studio(browser: Browser, server: tuple[str, Truth]) -> Iterator[Studio]:
     """However a test ends, its page made no noise and went nowhere else."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     found = Studio(page, f"{server[0]}/")
-    yield found
-    assert not found.problems
-    here = (server[0], "data:", "blob:", "about:")
-    assert not [url for url in found.requests if not url.startswith(here)]
-    page.close()
+    try:
+        yield found
+        assert not found.problems
+        here = (server[0], "data:", "blob:", "about:")
+        assert not [url for url in found.requests if not url.startswith(here)]
+    finally:
+        page.close()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
@@ -11,7 +11,9 @@ from typing import Any
 from regard.checkpoint import Run
 from regard.inspection.look import Question, describe, look, look_at_head
 from regard.model.trace import Head, Intervention
+from regard.serve.runs import NAMELESS
 from regard.train.metrics import read_lines
+from regard.translate.search import Search
 from regard.translate.translator import Translator, load
 
 PAGE = Path(__file__).parents[2] / "regard" / "serve" / "page"
@@ -29,7 +31,7 @@ class Served:
 
     def get(self, path: str) -> Any:
         if path == "/runs":
-            return [{"name": name, "src_lang": "de", "tgt_lang": "en"} for name in self.translators]
+            return [{"name": name, **languages(one)} for name, one in self.translators.items()]
         name = path.split("/")[2]
         if path.endswith("/training"):
             run = Run(self.folders[name])
@@ -44,11 +46,26 @@ class Served:
         return describe(self.translators[name])
 
     def post(self, path: str, asked: dict[str, Any]) -> Any:
+        if path == "/translate":
+            return {"translatedText": self.translated(asked)}
         translator, question = self.translators[asked["run"]], question_of(asked)
         with self.lock:
             if path == "/inspect/head":
                 return look_at_head(translator, question, Head(asked["site"], asked["layer"], asked["head"]))
             return look(translator, question)
+
+    def translated(self, asked: dict[str, Any]) -> str:
+        """Line by line, by the first run for these languages."""
+        wanted = {"src_lang": asked["source"], "tgt_lang": asked["target"]}
+        translator = next(one for one in self.translators.values() if languages(one) == wanted)
+        search = Search(beam=asked["beam"], alpha=float(asked["alpha"]))
+        with self.lock:
+            return "\n".join(one.text for one in translator.translate(asked["q"].split("\n"), search))
+
+
+def languages(translator: Translator) -> dict[str, str]:
+    data = translator.config.data
+    return {"src_lang": data.src_lang or NAMELESS[0], "tgt_lang": data.tgt_lang or NAMELESS[1]}
 
 
 def question_of(asked: dict[str, Any]) -> Question:
@@ -60,7 +77,10 @@ def question_of(asked: dict[str, Any]) -> Question:
         positions=asked.get("positions", True),
         causal=asked.get("causal", True),
     )
-    told = {name: asked[name] for name in ("text", "target", "prefix", "beam", "alpha") if name in asked}
+    told: dict[str, Any] = {
+        name: asked[name] for name in ("text", "part", "target", "prefix", "beam", "alpha") if name in asked
+    }
+    told |= {name: tuple(asked[name]) for name in ("target_pieces", "prefix_pieces") if asked.get(name) is not None}
     return Question(**told, intervention=intervention)
 
 
@@ -85,11 +105,12 @@ def serving(runs: dict[str, Path]) -> Iterator[tuple[str, Served]]:
                 self._answer(422, "application/json", json.dumps({"error": str(error)}).encode())
 
         def _answer(self, status: int, kind: str, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # nobody waits any more
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

@@ -36,12 +36,30 @@ def test_every_view_is_whole(browser: Browser, file: Path, lang: str) -> None:
     page.close()
 
 
+def test_back_is_where_the_file_began(browser: Browser, file: Path) -> None:
+    page = browser.new_page()
+    studio = Studio(page, f"file://{file}")
+    page.goto(studio.address)
+    page.wait_for_selector("#view[data-view=translate] .body")
+    words = studio.settled().text(".output")
+    studio.click("#tab-masks")
+    page.go_back()
+    page.wait_for_selector("#view[data-view=translate] .body")
+    assert (page.input_value("textarea"), studio.settled().text(".output")) == (TEXT, words)
+    assert words.replace(" ", "").startswith("Mostpeopleeatrice.")
+    studio.click('[data-key="held-target"]')
+    for view in ("positions", "masks", "decoding"):
+        assert "a model has to be asked" not in studio.click(f"#tab-{view}").text("#view"), view
+    assert not studio.problems
+    page.close()
+
+
 def test_what_only_a_model_knows_is_said_and_can_be_left(browser: Browser, file: Path) -> None:
     page = browser.new_page()
     studio = Studio(page, f"file://{file}").open("translate", lang="en", place="0")
     studio.click('[data-key="other-3"]')
     assert "a model has to be asked" in studio.text("#view")
-    studio.click('#sentence [data-key="prefix"]')
+    studio.click('[data-key="held-prefix"]')
     assert "a model has to be asked" not in studio.text("#view")
     assert not studio.problems
     page.close()

@@ -1,6 +1,8 @@
 """What a person does on the page: types, points, presses keys, shares an address; and what the page must never do."""
 
 import gzip
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -44,12 +46,15 @@ def test_typing_translates(studio: Studio, truth: Truth) -> None:
     assert studio.download()["translation"] == expected.text
     curl = studio.text("pre")
     assert curl.startswith(f"curl -s {studio.address}translate ") and other in curl
+    asked = json.loads(curl.split(" -d '")[1].removesuffix("'"))
+    assert asked.items() >= {"beam": 4, "alpha": 0.6, "source": "de", "target": "en"}.items()
+    studio.open("translate", text=other, run="two")  # not the first for its languages
+    assert studio.text("pre").startswith(f"curl -s {studio.address}inspect ") and '"run":"two"' in studio.text("pre")
 
 
 def test_what_goes_wrong_is_said(studio: Studio) -> None:
-    studio.open("translate", text=TEXT, run="one")
-    studio.page.fill("textarea", "Reis " * 200)
-    studio.page.wait_for_selector("text=give a shorter one")
+    studio.open("translate", text=TEXT, run="one", target="rice " * 300)
+    assert "give a shorter one" in studio.text("#view")
     assert [one for one in studio.problems if "422" in one]  # the browser's own note on an answer that is no 200
     studio.problems.clear()
 
@@ -121,6 +126,19 @@ def test_both_languages_say_everything(studio: Studio) -> None:
         }, key
 
 
+def test_every_word_is_used() -> None:
+    """As it stands, or put together of parts: `${view}.title` may be any view's."""
+    sources = {path.name: path.read_text(encoding="utf-8") for path in PAGE.glob("*.js")}
+    keys = re.findall(r'^  "?([\w.-]+)"?:', sources.pop("english.js"), re.MULTILINE)
+    del sources["chinese.js"]
+    code = "\n".join(sources.values())
+    said = set(re.findall(r'"([\w.-]+)"', code))
+    made = [re.split(r"\$\{[^}]*\}", one) for one in re.findall(r"`([\w.-]*(?:\$\{[^}`]*\}[\w.-]*)+)`", code)]
+    patterns = [re.compile(".+".join(map(re.escape, parts))) for parts in made if re.search("[a-z]", "".join(parts))]
+    assert len(keys) > 200
+    assert not [key for key in keys if key not in said and not any(one.fullmatch(key) for one in patterns)]
+
+
 def test_pieces_are_put_together_again(studio: Studio, truth: Truth) -> None:
     """Also those that are bytes: what a translation is to begin with is text."""
     studio.open("translate", text=TEXT)
@@ -142,7 +160,7 @@ def test_nothing_is_wider_than_the_screen(studio: Studio, width: int) -> None:
 
 
 def test_the_page_is_small() -> None:
-    assert sum(len(gzip.compress(path.read_bytes())) for path in PAGE.iterdir()) < 600_000
+    assert sum(len(gzip.compress(path.read_bytes())) for path in PAGE.iterdir()) < 120_000
 
 
 def test_nothing_in_the_page_points_elsewhere() -> None:

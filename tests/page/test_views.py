@@ -8,9 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from regard.data.batch import collate
 from regard.inspection.look import Question, look, search
 from regard.model.embedding import sinusoids
 from regard.model.trace import Head, Intervention
+from regard.text.tokenizer import EOS_ID
 from regard.train.metrics import read_lines
 from regard.translate.search import Search
 from tests.page.browser import VIEWS, Studio, needs_chromium
@@ -25,15 +27,15 @@ def check_translate(studio: Studio, truth: Truth) -> None:
     assert numbers["translation"] == truth.text
     weights = truth.trace().decoder.cross_attention[1].weights[0].mean(0)  # (T, S), of the layer that aligns
     close(numbers["attended"], weights[numbers["place"], :-1])
-    before = truth.translator.tokenizer.tgt.decode(truth.tgt_ids[:1])
     studio.click('[data-key="piece-1"]')
     [other] = [one for one in studio.all(".bars button.bar", "data-key") if one == "other-1"]
-    chosen = studio.text(f'[data-key="{other}"] .name').lstrip("␣")
+    chosen = studio.text(f'[data-key="{other}"] .name').replace("␣", "▁")
     studio.click(f'[data-key="{other}"]')
-    prefix = studio.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('prefix')")
-    assert prefix.startswith(before) and prefix.endswith(chosen)
-    [expected] = truth.translator.translate([TEXT], Search(), prefixes=[prefix])
-    assert studio.download()["translation"] == expected.text
+    pieces = (*truth.translator.tokenizer.tgt.pieces(truth.tgt_ids[:1]), chosen)
+    assert studio.page.evaluate("new URLSearchParams(location.hash.slice(1)).get('prefix_pieces')") == " ".join(pieces)
+    expected = look(truth.translator, Question(text=TEXT, prefix_pieces=pieces))
+    assert studio.download()["translation"] == expected["target"]["text"]
+    assert '"prefix_pieces"' in studio.text("pre"), "what the server translates would be another"
 
 
 def check_map(studio: Studio, truth: Truth) -> None:
@@ -68,9 +70,19 @@ def check_positions(studio: Studio, truth: Truth) -> None:
 
 
 def check_masks(studio: Studio, truth: Truth) -> None:
-    mask = truth.trace().decoder.self_attention[0].mask[0, 0]
-    numbers = studio.download()
-    close(numbers["causal"], mask)
+    trace, numbers = truth.trace(), studio.download()
+    close(numbers["causal"], trace.decoder.self_attention[0].mask[0, 0])
+    longer = [[*ids, *[EOS_ID] * 3] for ids in (truth.src_ids, truth.tgt_ids)]
+    batch = collate([truth.src_ids, longer[0]], [truth.tgt_ids, longer[1]])
+    padded = truth.translator.models[0].trace(batch.src, batch.tgt_in)
+    size = len(longer[0]) + 1
+    close(numbers["padding"], padded.encoder.self_attention[0].mask[0, 0].expand(size, size))
+    real = len(truth.tgt_ids) + 1  # what stands after, no loss counts
+    close(numbers["both"][:real], padded.decoder.self_attention[0].mask[0, 0][:real])
+    assert all(sum(row) == real for row in numbers["both"][real:])
+    assert studio.all("table[data-kept]", "data-kept") == ["0"]
+    studio.click('[data-key="causal"]')
+    close(studio.download()["causal"], torch.ones_like(trace.decoder.self_attention[0].mask[0, 0]))
     assert studio.all("table[data-kept]", "data-kept") == ["0"]
     assert studio.numbers_of("table[data-kept]", "data-open")[0] > 0
     open_log_probs = torch.tensor(truth.log_probs(Intervention(causal=False)), dtype=torch.float64)
@@ -88,13 +100,14 @@ def check_heads(studio: Studio, truth: Truth) -> None:
         let best = 0; for (let n = 0; n < data.length / 4; n++) if (data[4 * n] < data[4 * best]) best = n; return best; }"""
     )
     assert brightest == int(layers[1].weights[0, 2].argmax())
-    studio.click('[data-key="try"]')
+    assert studio.click('[data-key="fold-entropy"]').download()["shown"] == studio.download()["attention"][1]["entropy"]
+    studio.click('[data-key="fold-one"]').click('[data-key="try"]')
     changes = [
         sum(truth.log_probs(Intervention(heads_off=frozenset([Head("cross", 1, head)])))) - sum(truth.log_probs())
         for head in range(4)
     ]
     assert studio.download()["each_head_off"] == pytest.approx(changes, abs=1e-4)
-    studio.click('[data-key="off"]')
+    studio.click('[data-key="switch-1-0"]')
     off = Intervention(heads_off=frozenset([Head("cross", 1, 0)]))
     [log_prob] = studio.numbers_of("dd[data-log-prob]", "data-log-prob")
     assert log_prob == pytest.approx(sum(truth.log_probs(off)), abs=1e-4)

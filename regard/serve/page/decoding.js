@@ -1,51 +1,49 @@
 // View 7: a word at a time; and teacher forcing beside autoregression (claim T1).
 
-import { bare, bars, html, number, percent, shown } from "./drawing.js";
+import { bars, html, number, percent, shown, textOf } from "./drawing.js";
 import * as source from "./source.js";
-import { set, state } from "./state.js";
-import { t } from "./words.js";
+import { FREE, piecesOf, set, state, within } from "./state.js";
+import { named, t } from "./words.js";
 
-const shownPiece = piece => (piece === "</s>" ? "■" : bare(piece) || "␣");
+/** What there is so far, the word that comes next, and what it could have been. */
+function stepNodes(look, step) {
+  const one = look.predictions[step];
+  const facts = {
+    prob: percent(Math.exp(one.log_prob)),
+    rank: one.rank,
+    entropy: number(one.entropy, 3),
+    choices: number(Math.exp(one.entropy), 1),
+  };
+  const others = one.best.map(other => ({
+    name: other.piece === "</s>" ? "■ </s>" : shown(other.piece),
+    value: Math.exp(other.log_prob),
+    text: percent(Math.exp(other.log_prob)),
+    chosen: other.piece === one.piece,
+  }));
+  return [
+    html(
+      "p",
+      { class: "so-far", dir: "auto" },
+      html("span", { class: "token" }, "<s>"),
+      look.target.pieces.slice(0, step).map(piece => html("span", { class: "token" }, named(piece))),
+      html("span", { class: "token next" }, named(one.piece)),
+    ),
+    html("p", { class: "soft" }, t("decoding.facts", facts)),
+    bars(others, { most: 1 }),
+  ];
+}
 
 function stepper(look) {
   const last = look.predictions.length - 1;
   const place = html("div");
   const told = html("output");
   const show = step => {
-    const one = look.predictions[step];
     told.textContent = t("decoding.step", { n: step + 1, all: last + 1 });
-    place.replaceChildren(
-      html(
-        "p",
-        { class: "so-far", dir: "auto" },
-        html("span", { class: "token" }, "<s>"),
-        look.target.pieces.slice(0, step).map(piece => html("span", { class: "token" }, bare(piece) || "␣")),
-        html("span", { class: "token next" }, shownPiece(one.piece)),
-      ),
-      html(
-        "p",
-        { class: "soft" },
-        t("decoding.facts", {
-          prob: percent(Math.exp(one.log_prob)),
-          rank: one.rank,
-          entropy: number(one.entropy, 3),
-          choices: number(Math.exp(one.entropy), 1),
-        }),
-      ),
-      bars(
-        one.best.map(other => ({
-          name: other.piece === "</s>" ? "■ </s>" : shown(other.piece),
-          value: Math.exp(other.log_prob),
-          text: percent(Math.exp(other.log_prob)),
-          chosen: other.piece === one.piece,
-        })),
-        { most: 1 },
-      ),
-    );
+    place.replaceChildren(...stepNodes(look, step));
     place.dataset.step = step;
-    place.dataset.logProb = one.log_prob;
+    place.dataset.logProb = look.predictions[step].log_prob;
   };
-  const at = Math.min(Number(state.step), last);
+  const at = within(state.step, last);
   const slider = html("input", {
     type: "range",
     min: 0,
@@ -56,7 +54,7 @@ function stepper(look) {
     oninput: event => show(Number(event.target.value)),
     onchange: event => set({ step: event.target.value }),
   });
-  const move = by => set({ step: Math.max(0, Math.min(last, Number(slider.value) + by)) });
+  const move = by => set({ step: within(Number(slider.value) + by, last) });
   show(at);
   return html(
     "section",
@@ -81,100 +79,86 @@ function prefixEditor() {
     html("p", { class: "soft" }, t("decoding.prefix.why")),
     html("input", {
       type: "text",
-      value: state.prefix,
+      value: state.prefix_pieces ? textOf(piecesOf(state.prefix_pieces)) : state.prefix,
       "data-key": "prefix",
       dir: "auto",
       disabled: source.isFile,
       placeholder: t("decoding.prefix.none"),
       "aria-label": t("decoding.prefix"),
-      onchange: event => set({ prefix: event.target.value.trim(), target: "", step: 0 }),
+      onchange: event => set({ ...FREE, prefix: event.target.value.trim(), step: 0 }),
     }),
   );
 }
 
+function cell(piece, prob, kind) {
+  const node = html(
+    "td",
+    { class: `tinted ${kind}` },
+    piece === undefined ? "" : html("span", {}, named(piece)),
+    prob === undefined ? "" : html("small", {}, percent(prob)),
+  );
+  if (prob !== undefined) node.style.setProperty("--share", `${Math.round(prob * 100)}%`);
+  return node;
+}
+
 /** Two lines over the same places: what the model says when it is given the right words, and when it is given its own. */
-function sideBySide([forced, free], numbers) {
-  const given = [...forced.target.pieces, "</s>"];
+function bothTable(forced, free, given, parting, length) {
+  const sure = one => one && Math.exp(one.log_prob);
   const told = forced.predictions.map(one => one.best[0]);
   const own = free.predictions;
-  const length = Math.max(given.length, own.length);
-  const parts = Array.from({ length }, (_, n) => n).find(n => given[n] !== own[n]?.piece) ?? -1;
-  Object.assign(numbers, {
-    reference: forced.target.text,
-    free: free.target.text,
-    first_divergence: parts,
-    forced: forced.predictions,
-    autoregression: own,
-  });
-  const cell = (piece, prob, kind) => {
-    const node = html(
-      "td",
-      { class: `tinted ${kind}` },
-      piece === undefined ? "" : html("span", {}, shownPiece(piece)),
-      prob === undefined ? "" : html("small", {}, percent(prob)),
-    );
-    if (prob !== undefined) node.style.setProperty("--share", `${Math.round(prob * 100)}%`);
-    return node;
+  const fed = (pieces, n, kind) => cell(n ? pieces[n - 1] : "<s>", undefined, kind);
+  const would = (n, kind) => {
+    const isWrong = told[n] && told[n].piece !== given[n];
+    return cell(told[n]?.piece, sure(told[n]), isWrong ? `${kind} wrong` : kind);
   };
   const line = (name, make) =>
     html(
       "tr",
       {},
       html("th", { scope: "row" }, t(name)),
-      Array.from({ length }, (_, n) => make(n, n === parts ? "parting" : "")),
+      Array.from({ length }, (_, n) => make(n, n === parting ? "parting" : "")),
     );
-  const fed = forced.target.pieces;
-  const free_fed = free.target.pieces;
-  return [
+  return html(
+    "table",
+    { class: "side", "data-divergence": parting },
     html(
-      "div",
-      { class: "scroll", "data-scroll": "side" },
-      html(
-        "table",
-        { class: "side", "data-divergence": parts },
-        html(
-          "tbody",
-          {},
-          line("decoding.fed", (n, kind) =>
-            cell(n ? (fed[n - 1] ?? undefined) : n === 0 ? "<s>" : undefined, undefined, kind),
-          ),
-          line("decoding.forced", (n, kind) =>
-            cell(
-              told[n]?.piece,
-              told[n] && Math.exp(told[n].log_prob),
-              `${kind}${told[n] && told[n].piece !== given[n] ? " wrong" : ""}`,
-            ),
-          ),
-          line("decoding.right", (n, kind) =>
-            cell(given[n], forced.predictions[n] && Math.exp(forced.predictions[n].log_prob), kind),
-          ),
-          html("tr", { class: "space" }, html("td", { colspan: length + 1 })),
-          line("decoding.own-fed", (n, kind) => cell(n === 0 ? "<s>" : free_fed[n - 1], undefined, kind)),
-          line("decoding.free", (n, kind) => cell(own[n]?.piece, own[n] && Math.exp(own[n].log_prob), kind)),
-        ),
-      ),
-    ),
-    html(
-      "p",
+      "tbody",
       {},
-      parts < 0
-        ? t("decoding.equal")
-        : t("decoding.parts", {
-            n: parts + 1,
-            given: shownPiece(given[parts] ?? "–"),
-            own: shownPiece(own[parts]?.piece ?? "–"),
-          }),
+      line("decoding.fed", (n, kind) => fed(forced.target.pieces, n, kind)),
+      line("decoding.forced", would),
+      line("decoding.right", (n, kind) => cell(given[n], sure(forced.predictions[n]), kind)),
+      html("tr", { class: "space" }, html("td", { colspan: length + 1 })),
+      line("decoding.own-fed", (n, kind) => fed(free.target.pieces, n, kind)),
+      line("decoding.free", (n, kind) => cell(own[n]?.piece, sure(own[n]), kind)),
     ),
+  );
+}
+
+function sideBySide([forced, free], numbers) {
+  const given = [...forced.target.pieces, "</s>"];
+  const own = free.predictions;
+  const length = Math.max(given.length, own.length);
+  const parting = Array.from({ length }, (_, n) => n).find(n => given[n] !== own[n]?.piece) ?? -1;
+  Object.assign(numbers, {
+    reference: forced.target.text,
+    free: free.target.text,
+    first_divergence: parting,
+    forced: forced.predictions,
+    autoregression: own,
+  });
+  const apart = { n: parting + 1, given: named(given[parting] ?? "–"), own: named(own[parting]?.piece ?? "–") };
+  return [
+    html("div", { class: "scroll", "data-scroll": "side" }, bothTable(forced, free, given, parting, length)),
+    html("p", {}, parting < 0 ? t("decoding.equal") : t("decoding.parts", apart)),
   ];
 }
 
-/** Another translation than the model's own, so that there is something to compare. */
-export function referenceOf(look) {
-  return (
-    state.reference ||
-    look.search.hypotheses.map(one => one.text).find(text => text && text !== look.target.text) ||
-    look.target.text
-  );
+/** A translation to be given: what was typed, or another than the model's own, so that there is something to compare. */
+function referenceOf({ search, target }) {
+  if (state.reference) return { text: state.reference, question: { target: state.reference, target_pieces: undefined } };
+  const other = search.hypotheses.find(one => one.text && one.text !== target.text);
+  const { text, pieces } = other ? { ...other, pieces: other.pieces.slice(0, -1) } : target;
+  return { text, question: { target: undefined, target_pieces: pieces } };
 }
 
 export function draw(body, { look, ask, later }) {
@@ -182,7 +166,7 @@ export function draw(body, { look, ask, later }) {
   const numbers = { predictions: look.predictions };
   const input = html("input", {
     type: "text",
-    value: reference,
+    value: reference.text,
     "data-key": "reference",
     dir: "auto",
     disabled: source.isFile,
@@ -190,8 +174,8 @@ export function draw(body, { look, ask, later }) {
     onchange: event => set({ reference: event.target.value.trim() }),
   });
   const both = Promise.all([
-    ask({ target: reference, prefix: undefined, beam: 1 }),
-    ask({ target: undefined, prefix: undefined, beam: 1 }),
+    ask({ prefix: undefined, prefix_pieces: undefined, beam: 1, ...reference.question }),
+    ask({ prefix: undefined, prefix_pieces: undefined, beam: 1, target: undefined, target_pieces: undefined }),
   ]);
   body.append(
     stepper(look),

@@ -12,10 +12,13 @@ export const english = {
   alpha: "α",
   score: "score",
   layer: "layer {n}",
+  parts: "the parts in which this text is translated; one of them is looked at",
   asking: "asking the model …",
   nothing: "Type a sentence above, and there will be something to see.",
   "needs-model": "This file holds the answers to one sentence; for this one, a model has to be asked: run regard serve.",
   "no-server": "The server does not answer. Is regard serve still running?",
+  "no-words":
+    "In this translation there are signs that are no words, so no model can be given it. This one has not learnt much yet.",
   "log-prob.why": "the log-probability of the whole translation, its end included",
   release: "give the choice back to the model",
   "held.prefix": "begins with",
@@ -49,6 +52,9 @@ export const english = {
   "translate.n-best": "The best of the beam",
   "translate.n-best.why":
     "All hypotheses the search finished with, by score: log P over a length penalty. Click one to look inside it.",
+  "translate.whole": "The whole text",
+  "translate.whole.why":
+    "A long text, or one of several lines, is translated in parts, here in {n}; above stands the one that is looked at.",
   "translate.curl": "As a command",
 
   "map.title": "Map",
@@ -122,6 +128,7 @@ export const english = {
   "subwords.merges": "How a word is put together",
   "subwords.merges.why": "Each line is one merge; what is new is blue. What is no piece in the end is spelled in bytes.",
   "subwords.imported": "This model was imported; its subwords are not made by merges.",
+  "subwords.empty": "This translation is empty; there is no word in it.",
   "subwords.step": "merges done",
   "subwords.merge": "{n} of {all} merges",
 
@@ -147,7 +154,6 @@ export const english = {
   "positions.add": "Add positional encodings",
   "positions.with": "with",
   "positions.without": "without",
-  "positions.own": "log P of the first translation = {log}",
 
   "masks.title": "Masks",
   "masks.lead":
@@ -156,6 +162,7 @@ export const english = {
   "masks.padding.why": "This sentence beside one that is longer by {pads}: blue may be attended to.",
   "masks.causal": "Causal",
   "masks.causal.why": "Rows ask, columns answer; place t sees places up to t.",
+  "masks.causal.off": "Switched off: every place sees every other, those that come after it, too.",
   "masks.both": "Both",
   "masks.both.why": "In the decoder, padding stands behind everything the triangle lets through.",
   "masks.may": "“{row}” may look at “{column}”",
@@ -163,12 +170,16 @@ export const english = {
   "masks.experiment": "Change the end, watch the beginning",
   "masks.experiment.why":
     "The same beginning with two different endings, in one pass each. Under the causal mask, what was predicted before the change stays as it was, to the last digit shown; without it, later words leak into earlier predictions.",
+  "masks.switch": "Causal mask",
   "masks.other": "another ending",
   "masks.on": "with causal mask",
   "masks.off": "without",
   "masks.word": "word",
+  "masks.best": "most probable",
   "masks.log": "log P",
   "masks.change": "changed by",
+  "masks.result.on":
+    "The largest change before the words differ: {kept}. Switch the mask off to see what later words do to earlier ones.",
   "masks.result": "The largest change before the words differ: {kept} with the mask, {open} without it.",
 
   "heads.title": "Heads",
@@ -176,6 +187,10 @@ export const english = {
     "One softmax is one pattern, so there are several heads, each with its own idea of what belongs together: some look at the word itself, some at its neighbours, some follow the translation across. A head with little entropy H looks at one place; one with much looks everywhere.",
   "heads.site": "which attention",
   "heads.one": "layer {layer}, head {head}, entropy {entropy}",
+  "heads.one.off": "layer {layer}, head {head}, switched off; entropy {entropy} when on",
+  "heads.switch": "layer {layer}, head {head}",
+  "heads.is-on": "on",
+  "heads.is-off": "off",
   "heads.zoom": "attention weights",
   "heads.one.title": "{site}, layer {layer}, head {head}",
   "heads.mean.title": "{site}, layer {layer}, mean of all heads",
@@ -188,13 +203,14 @@ export const english = {
   "heads.entropy.tell": "head {head}, “{row}”: H = {entropy} nats",
   "heads.entropy.facts":
     "0 nats: all weight on one place; {most} nats: the same weight everywhere. A head’s H above is the mean of its line.",
+  "heads.entropy.masked": "Place t sees only t places, itself included, and can reach log t.",
   "heads.on": "Switch this head on",
   "heads.off": "Switch this head off",
   "heads.inside": "Step by step",
   "heads.facts": "Mean entropy {entropy} nats of at most {most}; the largest weight is {top}, from “{row}” to “{column}”.",
   "heads.tell": "“{row}” looks at “{column}” with {share}",
   "heads.effect": "The model without a head",
-  "heads.effect.none": "Switch a head off (or double-click it) to see what the translation becomes without it.",
+  "heads.effect.how": "Each head above has a switch: without it, what becomes of the translation?",
   "heads.all": "with all heads",
   "heads.fewer": "without",
   "heads.old": "log P of the first translation",

@@ -2,11 +2,13 @@
 
 import { bars, entropy, heat, html, legend, number, percent, softmax } from "./drawing.js";
 import { chosenHead, namesOf, siteChoice } from "./heads.js";
-import * as source from "./source.js";
-import { set, state } from "./state.js";
+import { set, state, within } from "./state.js";
+import { dot, largest } from "./vectors.js";
+import { versus } from "./without.js";
 import { t } from "./words.js";
 
-const dot = (one, other) => one.reduce((sum, value, n) => sum + value * other[n], 0);
+/** What the slider was set to; undefined: the model's own scale. */
+const chosenScale = () => (Number(state.scale) > 0 ? Math.min(Number(state.scale), 1000) : undefined);
 
 /** The gradient of softmax, diag(y) − yyᵀ: its Frobenius norm. Where it is 0, nothing is learnt. */
 const slope = weights =>
@@ -31,14 +33,14 @@ function pickers(model, chosen, rows) {
       ),
     );
   const layers = model[chosen.site === "encoder" ? "encoder_layers" : "decoder_layers"];
-  const query = Math.min(Number(state.query), rows.length - 1);
+  const query = within(state.query, rows.length - 1);
   return html(
     "section",
     { class: "card wide" },
     html(
       "div",
       { class: "row" },
-      siteChoice(),
+      siteChoice(chosen),
       range("layer", layers, chosen.layer),
       range("head", model.num_heads, chosen.head),
     ),
@@ -57,85 +59,105 @@ function pickers(model, chosen, rows) {
   );
 }
 
+function vectors(found, query, products, rows, columns) {
+  const high = largest([...found.queries, ...found.keys]);
+  const open = found.mask[query];
+  return html(
+    "section",
+    { class: "card wide" },
+    html("h3", {}, t("head.vectors")),
+    html("p", { class: "soft" }, t("head.vectors.why", { size: found.d_k })),
+    html(
+      "div",
+      { class: "strip-row result" },
+      html("span", {}, `q ${rows[query]}`),
+      strip([found.queries[query]], high, `q ${rows[query]}`),
+      html("b", {}, "q·k"),
+    ),
+    columns.map((name, n) =>
+      html(
+        "div",
+        { class: `strip-row${open[n] ? "" : " faded"}` },
+        html("span", {}, `k ${name}`),
+        strip([found.keys[n]], high, `k ${name}`),
+        html("b", { "data-product": products[n] }, number(products[n], 2)),
+      ),
+    ),
+    legend(`−${number(high, 1)}`, number(high, 1), { diverging: true }),
+  );
+}
+
+/** What is not masked shares all the weight. */
+function weighed(scores, open) {
+  const seen = scores.map((_, n) => n).filter(n => open[n]);
+  const shares = softmax(seen.map(n => scores[n]));
+  return scores.map((_, n) => (open[n] ? shares[seen.indexOf(n)] : 0));
+}
+
+function scored({ scale, scores, weights }, columns, open) {
+  const rows = columns.map((name, n) => ({
+    name,
+    value: open[n] ? scores[n] : 0,
+    text: open[n] ? number(scores[n], 2) : t("head.masked"),
+    faded: !open[n],
+  }));
+  const shares = columns.map((name, n) => ({ name, value: weights[n], text: percent(weights[n]), faded: !open[n] }));
+  const saturation = { entropy: number(entropy(weights), 3), slope: number(slope(weights), 3) };
+  return [
+    html(
+      "section",
+      { class: "card" },
+      html("h3", {}, t("head.scores")),
+      html("p", { class: "formula" }, `q·k / ${number(1 / scale, 2)}`),
+      bars(rows),
+    ),
+    html(
+      "section",
+      { class: "card" },
+      html("h3", {}, t("head.softmax")),
+      html("p", { class: "formula" }, t("head.saturation", saturation)),
+      bars(shares, { most: 1 }),
+    ),
+  ];
+}
+
+function summed({ weights, output }, found, columns) {
+  const high = largest(found.values);
+  const rows = columns.map((name, n) => {
+    const row = html("div", { class: "strip-row" }, html("span", {}, name), strip([found.values[n]], high, `v ${name}`));
+    row.style.opacity = String(0.15 + 0.85 * weights[n] ** 0.5);
+    return row;
+  });
+  const result = html("div", { class: "strip-row result" }, html("span", {}, "Σ"), strip([output], high, "Σ"));
+  return html(
+    "section",
+    { class: "card" },
+    html("h3", {}, t("head.sum")),
+    html("p", { class: "formula" }, `Σ ${t("head.weight")} · v  →  1 × ${found.d_k}`),
+    html("div", { class: "sum" }, rows, result),
+  );
+}
+
 /** Steps 1 and 2 have the numbers of the model; from the scale on, everything follows the slider. */
 function steps(found, rows, columns, numbers) {
-  const query = Math.min(Number(state.query), rows.length - 1);
-  const q = found.queries[query];
+  const query = within(state.query, rows.length - 1);
   const open = found.mask[query];
-  const products = found.keys.map(key => dot(q, key));
-  const high = Math.max(...found.queries.flat().map(Math.abs), ...found.keys.flat().map(Math.abs));
-  const highest = Math.max(...found.values.flat().map(Math.abs));
+  const products = found.keys.map(key => dot(found.queries[query], key));
   const usual = 1 / Math.sqrt(found.d_k);
   const place = html("div", { class: "columns three" });
   const told = html("output");
+  const column = k => found.values.map(value => value[k]);
   const follow = scale => {
     const scores = products.map(product => product * scale);
-    const weights = columns.map(() => 0);
-    const seen = columns.map((_, n) => n).filter(n => open[n]);
-    softmax(seen.map(n => scores[n])).forEach((weight, n) => {
-      weights[seen[n]] = weight;
-    });
-    const output = found.values[0].map((_, k) =>
-      dot(
-        weights,
-        found.values.map(value => value[k]),
-      ),
-    );
-    Object.assign(numbers, { query: rows[query], keys: columns, products, scale, scores, weights, output });
-    told.textContent = `${number(scale, 4)} = 1/${number(1 / scale, 2)}${Math.abs(scale - usual) < 1e-6 ? ` = 1/√${found.d_k}` : ""}`;
-    place.replaceChildren(
-      html(
-        "section",
-        { class: "card" },
-        html("h3", {}, t("head.scores")),
-        html("p", { class: "formula" }, `q·k / ${number(1 / scale, 2)}`),
-        bars(
-          columns.map((name, n) => ({
-            name,
-            value: open[n] ? scores[n] : 0,
-            text: open[n] ? number(scores[n], 2) : t("head.masked"),
-            faded: !open[n],
-          })),
-        ),
-      ),
-      html(
-        "section",
-        { class: "card" },
-        html("h3", {}, t("head.softmax")),
-        html(
-          "p",
-          { class: "formula" },
-          t("head.saturation", { entropy: number(entropy(weights), 3), slope: number(slope(weights), 3) }),
-        ),
-        bars(
-          columns.map((name, n) => ({ name, value: weights[n], text: percent(weights[n]), faded: !open[n] })),
-          { most: 1 },
-        ),
-      ),
-      html(
-        "section",
-        { class: "card" },
-        html("h3", {}, t("head.sum")),
-        html("p", { class: "formula" }, `Σ ${t("head.weight")} · v  →  1 × ${found.d_k}`),
-        html(
-          "div",
-          { class: "sum" },
-          columns.map((name, n) => {
-            const row = html(
-              "div",
-              { class: "strip-row" },
-              html("span", {}, name),
-              strip([found.values[n]], highest, `v ${name}`),
-            );
-            row.style.opacity = String(0.15 + 0.85 * weights[n] ** 0.5);
-            return row;
-          }),
-          html("div", { class: "strip-row result" }, html("span", {}, "Σ"), strip([output], highest, "Σ")),
-        ),
-      ),
-    );
+    const weights = weighed(scores, open);
+    const output = found.values[0].map((_, k) => dot(weights, column(k)));
+    const now = { query: rows[query], keys: columns, products, scale, scores, weights, output };
+    Object.assign(numbers, now);
+    const root = Math.abs(scale - usual) < 1e-6 ? ` = 1/√${found.d_k}` : "";
+    told.textContent = `${number(scale, 4)} = 1/${number(1 / scale, 2)}${root}`;
+    place.replaceChildren(...scored(now, columns, open), summed(now, found, columns));
   };
-  const at = state.scale === "" ? found.scale : Number(state.scale);
+  const at = chosenScale() ?? found.scale;
   const slider = html("input", {
     type: "range",
     min: -2.5,
@@ -149,29 +171,7 @@ function steps(found, rows, columns, numbers) {
   });
   follow(at);
   return [
-    html(
-      "section",
-      { class: "card wide" },
-      html("h3", {}, t("head.vectors")),
-      html("p", { class: "soft" }, t("head.vectors.why", { size: found.d_k })),
-      html(
-        "div",
-        { class: "strip-row result" },
-        html("span", {}, `q ${rows[query]}`),
-        strip([q], high, `q ${rows[query]}`),
-        html("b", {}, "q·k"),
-      ),
-      columns.map((name, n) =>
-        html(
-          "div",
-          { class: `strip-row${open[n] ? "" : " faded"}` },
-          html("span", {}, `k ${name}`),
-          strip([found.keys[n]], high, `k ${name}`),
-          html("b", { "data-product": products[n] }, number(products[n], 2)),
-        ),
-      ),
-      legend(`−${number(high, 1)}`, number(high, 1), { diverging: true }),
-    ),
+    vectors(found, query, products, rows, columns),
     html(
       "section",
       { class: "card wide" },
@@ -188,22 +188,11 @@ function steps(found, rows, columns, numbers) {
   ];
 }
 
-function whole({ look, ask, later }) {
-  if (state.scale === "") return html("p", { class: "soft" }, t("head.whole.none"));
-  return later(ask({ target: look.target.text, prefix: undefined, score_scale: Number(state.scale) }), answer =>
-    html(
-      "dl",
-      { class: "versus" },
-      html("dt", {}, t("head.as-trained")),
-      html("dd", { dir: "auto" }, look.target.text, html("small", {}, `log P = ${number(look.log_prob, 3)}`)),
-      html("dt", {}, t("head.with-scale", { scale: number(Number(state.scale), 4) })),
-      html(
-        "dd",
-        { dir: "auto", "data-log-prob": answer.log_prob },
-        answer.search.hypotheses[0].text || "–",
-        html("small", {}, t("positions.own", { log: number(answer.log_prob, 3) })),
-      ),
-    ),
+function whole({ look, askSame, later }) {
+  const scale = chosenScale();
+  if (scale === undefined) return html("p", { class: "soft" }, t("head.whole.none"));
+  return later(askSame({ score_scale: scale }), answer =>
+    versus(look, answer, t("head.as-trained"), t("head.with-scale", { scale: number(scale, 4) })),
   );
 }
 
@@ -214,12 +203,7 @@ export function draw(body, context) {
   body.append(
     pickers(context.model.model, chosen, rows),
     context.later(context.askHead(chosen), found => steps(found, rows, columns, numbers)),
-    html(
-      "section",
-      { class: "card wide" },
-      html("h3", {}, t("head.whole")),
-      source.isFile && state.scale !== "" ? html("p", { class: "soft" }, t("needs-model")) : whole(context),
-    ),
+    html("section", { class: "card wide" }, html("h3", {}, t("head.whole")), whole(context)),
   );
   return numbers;
 }

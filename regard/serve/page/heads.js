@@ -1,73 +1,105 @@
 // View 5: every head there is; one of them large; and the model without some of them.
 
 import { bars, entropy, heat, html, legend, matrix, mean, number, percent } from "./drawing.js";
-import { set, state } from "./state.js";
+import { set, state, within } from "./state.js";
+import { versus } from "./without.js";
 import { t } from "./words.js";
 
-export const SITES = ["encoder", "decoder", "cross"];
+const SITES = ["encoder", "decoder", "cross"];
+const FOLDS = ["one", "mean", "max", "entropy"];
 
 /** Rows ask, columns answer. */
 export function namesOf(site, { sources, inputs }) {
   return site === "encoder" ? [sources, sources] : site === "decoder" ? [inputs, inputs] : [inputs, sources];
 }
 
+const layersOf = (model, site) => model[site === "encoder" ? "encoder_layers" : "decoder_layers"];
+
 /** The layer and head of the address, inside what the model has. */
 export function chosenHead(model) {
   const site = SITES.includes(state.site) ? state.site : "cross";
-  const most = model[site === "encoder" ? "encoder_layers" : "decoder_layers"] - 1;
-  const layer = state.layer === "" ? most : Math.min(Number(state.layer), most);
-  return { site, layer, head: Math.min(Number(state.head), model.num_heads - 1) };
+  const last = layersOf(model, site) - 1;
+  const layer = state.layer === "" ? last : within(state.layer, last);
+  return { site, layer, head: within(state.head, model.num_heads - 1) };
 }
 
-export function siteChoice() {
+const chosenFold = () => (FOLDS.includes(state.fold) ? state.fold : "one");
+
+export function siteChoice(chosen) {
   return html(
     "div",
     { class: "choices", role: "group", "aria-label": t("heads.site") },
     SITES.map(site =>
       html(
         "button",
-        { "aria-pressed": String(state.site === site), "data-key": `site-${site}`, onclick: () => set({ site, query: 0 }) },
+        { "aria-pressed": String(chosen.site === site), "data-key": `site-${site}`, onclick: () => set({ site, query: 0 }) },
         t(`site.${site}`),
       ),
     ),
   );
 }
 
-const headsOff = () =>
-  state.off
-    .split(",")
-    .filter(Boolean)
-    .map(one => one.split("."))
-    .map(([site, layer, head]) => [site, Number(layer), Number(head)]);
+const isOne = head => other => String(other) === String(head);
+
+/** The heads of the address that the model has. */
+function headsOff(model) {
+  const named = state.off.split(",").map(one => one.split("."));
+  return named
+    .filter(([site, layer, head]) => SITES.includes(site) && layer < layersOf(model, site) && head < model.num_heads)
+    .map(([site, layer, head]) => [site, within(layer, Infinity), within(head, Infinity)]);
+}
+
 const nameOf = ([site, layer, head]) => `${t(`site.${site}`)} ${layer + 1}.${head + 1}`;
 
-function grid(look, chosen) {
-  const layers = look.attention[chosen.site];
-  const off = new Set(headsOff().map(String));
-  const rows = layers.map((layer, l) =>
+function toggle(off, head) {
+  const now = off.some(isOne(head)) ? off.filter(other => !isOne(head)(other)) : [...off, head];
+  set({ off: now.map(one => one.join(".")).join(",") });
+}
+
+/** A head to look at, and its switch. */
+function tile(weights, spread, [site, layer, head], chosen, off) {
+  const isOff = off.some(isOne([site, layer, head]));
+  const here = mean(spread);
+  const told = { layer: layer + 1, head: head + 1, entropy: number(here, 2) };
+  return html(
+    "div",
+    { class: "tile" },
+    html(
+      "button",
+      {
+        class: `head${isOff ? " off" : ""}`,
+        "aria-pressed": String(layer === chosen.layer && head === chosen.head),
+        "data-key": `head-${layer}-${head}`,
+        "data-entropy": here.toFixed(5),
+        "aria-label": t(isOff ? "heads.one.off" : "heads.one", told),
+        onclick: () => set({ layer, head, fold: "one" }),
+      },
+      heat(weights),
+      html("small", {}, `${layer + 1}.${head + 1}`, html("span", {}, `H ${number(here, 2)}`)),
+    ),
+    html(
+      "label",
+      { class: "switch" },
+      html("input", {
+        type: "checkbox",
+        role: "switch",
+        checked: !isOff,
+        "data-key": `switch-${layer}-${head}`,
+        "aria-label": t("heads.switch", told),
+        onchange: () => toggle(off, [site, layer, head]),
+      }),
+      html("small", {}, t(isOff ? "heads.is-off" : "heads.is-on")),
+    ),
+  );
+}
+
+function grid(look, chosen, off) {
+  const rows = look.attention[chosen.site].map((layer, l) =>
     html(
       "div",
       { class: "layer" },
       html("span", { class: "count" }, t("layer", { n: l + 1 })),
-      layer.weights.map((weights, h) => {
-        const isOff = off.has(String([chosen.site, l, h]));
-        const here = mean(layer.entropy[h]);
-        const button = html(
-          "button",
-          {
-            class: `head${isOff ? " off" : ""}`,
-            "aria-pressed": String(l === chosen.layer && h === chosen.head),
-            "data-key": `head-${l}-${h}`,
-            "data-entropy": here.toFixed(5),
-            "aria-label": t("heads.one", { layer: l + 1, head: h + 1, entropy: number(here, 2) }),
-            onclick: () => set({ layer: l, head: h, fold: "one" }),
-            ondblclick: () => toggle(chosen.site, l, h),
-          },
-          heat(weights),
-          html("small", {}, `${l + 1}.${h + 1}`, html("span", {}, `H ${number(here, 2)}`)),
-        );
-        return button;
-      }),
+      layer.weights.map((weights, h) => tile(weights, layer.entropy[h], [chosen.site, l, h], chosen, off)),
     ),
   );
   const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -77,37 +109,34 @@ function grid(look, chosen) {
       class: "heads scroll",
       "data-scroll": "heads",
       onkeydown: event => {
-        const at = event.target.dataset?.key?.match(/^head-(\d+)-(\d+)$/);
+        const at = event.target.dataset?.key?.match(/^(head|switch)-(\d+)-(\d+)$/);
         const by = move[event.key];
         if (!at || !by) return;
         event.preventDefault();
-        document.querySelector(`[data-key="head-${Number(at[1]) + by[0]}-${Number(at[2]) + by[1]}"]`)?.focus();
+        document.querySelector(`[data-key="${at[1]}-${Number(at[2]) + by[0]}-${Number(at[3]) + by[1]}"]`)?.focus();
       },
     },
     rows,
   );
 }
 
-function toggle(...head) {
-  const all = headsOff().map(String);
-  const one = String(head);
-  const now = all.includes(one) ? all.filter(other => other !== one) : [...all, one];
-  set({ off: now.map(each => each.replaceAll(",", ".")).join(",") });
-}
-
 /** One head, or the mean or the largest of a layer's. */
-function folded(weights, head) {
-  if (state.fold === "one") return weights[head];
-  const fold = state.fold === "max" ? values => Math.max(...values) : mean;
+function folded(weights, head, kind) {
+  if (kind === "one") return weights[head];
+  const fold = kind === "max" ? values => Math.max(...values) : mean;
   return weights[0].map((row, r) => row.map((_, c) => fold(weights.map(one => one[r][c]))));
 }
 
+/** How much entropy each row can have: under the causal mask a place sees those up to itself only. */
+const mostOf = (site, rows, columns) => rows.map((_, n) => Math.log(site === "decoder" ? n + 1 : columns.length));
+
 /** One row a head: where it looks at one place, and where everywhere. */
-function entropies(all, rows, columns) {
-  const most = Math.log(columns.length);
+function entropies(all, site, rows, columns) {
+  const most = Math.max(...mostOf(site, rows, columns));
   const names = all.entropy.map((_, head) => String(head + 1));
   return [
     html("p", { class: "soft" }, t("heads.entropy.facts", { most: number(most, 3) })),
+    site === "decoder" && html("p", { class: "soft" }, t("heads.entropy.masked")),
     matrix({
       values: all.entropy,
       rows: names,
@@ -121,7 +150,7 @@ function entropies(all, rows, columns) {
   ];
 }
 
-function weightsOf(values, rows, columns, spread) {
+function weightsOf(values, site, rows, columns, spread) {
   const flat = values.flat();
   const top = Math.max(...flat);
   const at = flat.indexOf(top);
@@ -132,7 +161,7 @@ function weightsOf(values, rows, columns, spread) {
       { class: "soft" },
       t("heads.facts", {
         entropy: number(mean(spread), 3),
-        most: number(Math.log(columns.length), 3),
+        most: number(mean(mostOf(site, rows, columns)), 3),
         top: percent(top),
         row: rows[where[0]],
         column: columns[where[1]],
@@ -149,149 +178,119 @@ function weightsOf(values, rows, columns, spread) {
   ];
 }
 
-function zoom(context, chosen) {
+/** What to see of a layer, and whether the chosen head is on. */
+function choices({ site, layer, head }, off) {
+  const isOff = off.some(isOne([site, layer, head]));
+  const fold = chosenFold();
+  return html(
+    "div",
+    { class: "row" },
+    html(
+      "div",
+      { class: "choices" },
+      FOLDS.map(one =>
+        html(
+          "button",
+          { "aria-pressed": String(fold === one), "data-key": `fold-${one}`, onclick: () => set({ fold: one }) },
+          t(`heads.${one}.short`),
+        ),
+      ),
+    ),
+    fold === "one" &&
+      html(
+        "button",
+        { class: isOff ? "warn" : "", "data-key": "off", onclick: () => toggle(off, [site, layer, head]) },
+        t(isOff ? "heads.on" : "heads.off"),
+      ),
+    html(
+      "button",
+      { class: "link", "data-key": "inside", onclick: () => set({ view: "head", layer, head }) },
+      t("heads.inside"),
+    ),
+  );
+}
+
+function zoom(context, chosen, off) {
   const { site, layer, head } = chosen;
+  const fold = chosenFold();
   const all = context.look.attention[site][layer];
-  const values = folded(all.weights, head);
+  const values = fold === "entropy" ? all.entropy : folded(all.weights, head, fold);
   const [rows, columns] = namesOf(site, context);
-  const spread =
-    state.fold === "one"
-      ? all.entropy[head]
-      : values.map(row => entropy(row.map(value => value / row.reduce((sum, one) => sum + one, 0))));
-  const isOff = headsOff()
-    .map(String)
-    .includes(String([site, layer, head]));
+  const total = row => row.reduce((sum, one) => sum + one, 0);
+  const spread = () =>
+    fold === "one" ? all.entropy[head] : values.map(row => entropy(row.map(value => value / total(row))));
   return {
     values,
     node: html(
       "section",
       { class: "card wide" },
-      html(
-        "h3",
-        {},
-        state.fold === "one"
-          ? t("heads.one.title", { site: t(`site.${site}`), layer: layer + 1, head: head + 1 })
-          : t(`heads.${state.fold}.title`, { site: t(`site.${site}`), layer: layer + 1 }),
-      ),
-      html(
-        "div",
-        { class: "row" },
-        html(
-          "div",
-          { class: "choices" },
-          ["one", "mean", "max", "entropy"].map(fold =>
-            html(
-              "button",
-              { "aria-pressed": String(state.fold === fold), "data-key": `fold-${fold}`, onclick: () => set({ fold }) },
-              t(`heads.${fold}.short`),
-            ),
-          ),
-        ),
-        state.fold === "one" &&
-          html(
-            "button",
-            { class: isOff ? "warn" : "", "data-key": "off", onclick: () => toggle(site, layer, head) },
-            t(isOff ? "heads.on" : "heads.off"),
-          ),
-        html(
-          "button",
-          { class: "link", "data-key": "inside", onclick: () => set({ view: "head", layer, head }) },
-          t("heads.inside"),
-        ),
-      ),
-      state.fold === "entropy" ? entropies(all, rows, columns) : weightsOf(values, rows, columns, spread),
+      html("h3", {}, t(`heads.${fold}.title`, { site: t(`site.${site}`), layer: layer + 1, head: head + 1 })),
+      choices(chosen, off),
+      fold === "entropy" ? entropies(all, site, rows, columns) : weightsOf(values, site, rows, columns, spread()),
     ),
   };
 }
 
 /** Each head of a layer switched off by itself: how much less probable the translation becomes. */
-function trial({ look, ask, later }, { site, layer }, numbers) {
-  const question = { target: look.target.text, prefix: undefined };
-  const count = look.attention[site][layer].weights.length;
+function trial({ look, askSame, later }, { site, layer }, off, numbers) {
   if (state.tried !== "yes")
     return html("button", { "data-key": "try", onclick: () => set({ tried: "yes" }) }, t("heads.try", { n: layer + 1 }));
-  const all = Promise.all(
-    Array.from({ length: count }, (_, head) => ask({ ...question, heads_off: [[site, layer, head]] })),
-  );
-  return later(all, answers => {
-    const rows = answers.map((answer, head) => ({
-      name: `${t(`site.${site}`)} ${layer + 1}.${head + 1}`,
+  const heads = look.attention[site][layer].weights.map((_, head) => [site, layer, head]);
+  return later(Promise.all(heads.map(head => askSame({ heads_off: [head] }))), answers => {
+    const rows = answers.map((answer, n) => ({
+      name: nameOf(heads[n]),
       value: answer.log_prob - look.log_prob,
       text: number(answer.log_prob - look.log_prob, 2),
-      key: `tried-${head}`,
-      pick: () => toggle(site, layer, head),
+      key: `tried-${n}`,
+      pick: () => toggle(off, heads[n]),
     }));
     numbers.each_head_off = rows.map(row => row.value);
     return html("div", {}, html("p", { class: "soft" }, t("heads.tried", { n: layer + 1 })), bars(rows));
   });
 }
 
-function effect({ look, ask, later }, chosen, numbers) {
-  const off = headsOff();
-  const each = trial({ look, ask, later }, chosen, numbers);
-  if (!off.length)
-    return html(
-      "section",
-      { class: "card wide" },
-      html("h3", {}, t("heads.effect")),
-      html("p", { class: "soft" }, t("heads.effect.none")),
-      each,
-    );
+function effect(context, chosen, off, numbers) {
+  const { look, askSame, later } = context;
   const compare = answer => {
     const now = answer.search.hypotheses[0];
     numbers.without_heads = { heads_off: off, log_prob: answer.log_prob, translation: now.text };
-    return html(
-      "dl",
-      { class: "versus" },
-      html("dt", {}, t("heads.all")),
-      html("dd", { dir: "auto" }, look.target.text, html("small", {}, `log P = ${number(look.log_prob, 3)}`)),
-      html("dt", {}, t("heads.fewer")),
-      html(
-        "dd",
-        { dir: "auto", "data-log-prob": answer.log_prob, "data-text": now.text },
-        now.text || "–",
-        html("small", {}, now.text === look.target.text ? t("heads.same") : t("heads.different")),
-      ),
-      html("dt", {}, t("heads.old")),
-      html(
-        "dd",
-        {},
-        `${number(look.log_prob, 3)} → ${number(answer.log_prob, 3)}`,
-        html("small", {}, t("heads.difference", { change: number(answer.log_prob - look.log_prob, 3) })),
-      ),
-    );
+    return versus(look, answer, t("heads.all"), t("heads.fewer"));
   };
-  return html(
-    "section",
-    { class: "card wide" },
-    html("h3", {}, t("heads.effect")),
+  const without = () => [
     html(
       "div",
       { class: "choices" },
       off.map(one =>
-        html("button", { class: "chip", "data-key": `off-${one}`, onclick: () => toggle(...one) }, `${nameOf(one)} ×`),
+        html("button", { class: "chip", "data-key": `off-${one}`, onclick: () => toggle(off, one) }, `${nameOf(one)} ×`),
       ),
       html("button", { class: "link", "data-key": "off-none", onclick: () => set({ off: "" }) }, t("heads.all-on")),
     ),
-    later(ask({ target: look.target.text, prefix: undefined, heads_off: off }), compare),
-    each,
+    later(askSame({ heads_off: off }), compare),
+  ];
+  return html(
+    "section",
+    { class: "card wide" },
+    html("h3", {}, t("heads.effect")),
+    off.length ? without() : html("p", { class: "soft" }, t("heads.effect.how")),
+    trial(context, chosen, off, numbers),
   );
 }
 
 export function draw(body, context) {
   const chosen = chosenHead(context.model.model);
-  const numbers = { ...chosen, attention: context.look.attention[chosen.site] };
-  const { values, node } = zoom(context, chosen);
-  numbers.shown = values;
+  const off = headsOff(context.model.model);
+  const { values, node } = zoom(context, chosen, off);
+  const numbers = { ...chosen, attention: context.look.attention[chosen.site], shown: values };
+  const isWide = namesOf(chosen.site, context)[1].length > 18;
   body.append(
     html(
       "section",
       { class: "card wide" },
-      siteChoice(),
+      siteChoice(chosen),
       html("p", { class: "soft" }, t(`site.${chosen.site}.why`)),
-      grid(context.look, chosen),
+      grid(context.look, chosen, off),
     ),
-    html("div", { class: values[0].length > 18 ? "columns one" : "columns uneven" }, node, effect(context, chosen, numbers)),
+    html("div", { class: isWide ? "columns one" : "columns uneven" }, node, effect(context, chosen, off, numbers)),
   );
   return numbers;
 }

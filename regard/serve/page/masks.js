@@ -1,124 +1,134 @@
 // View 4: what may not be seen, and what happens to earlier words when later ones are (claims M6, M8, M9).
 
-import { bare, html, matrix, number } from "./drawing.js";
+import { html, matrix, number, textOf } from "./drawing.js";
 import * as source from "./source.js";
 import { set, state } from "./state.js";
-import { t } from "./words.js";
+import { named, t } from "./words.js";
 
 const NUM_PADS = 3;
 const table = (rows, columns, isOpen) =>
   Array.from({ length: rows }, (_, row) => Array.from({ length: columns }, (_, column) => (isOpen(row, column) ? 1 : 0)));
 
-function one(title, why, rows, columns, values) {
-  const tell = (row, column, value) => t(value ? "masks.may" : "masks.may-not", { row: rows[row], column: columns[column] });
+function one(title, why, names, values, cell) {
+  const tell = (row, column, value) => t(value ? "masks.may" : "masks.may-not", { row: names[row], column: names[column] });
   return html(
     "section",
     { class: "card" },
     html("h3", {}, t(title)),
     html("p", { class: "soft" }, t(why, { pads: NUM_PADS })),
-    matrix({
-      values,
-      rows,
-      columns,
-      label: t(title),
-      tell,
-      fits: true,
-      cell: Math.max(7, Math.min(20, 300 / columns.length)),
-    }),
+    matrix({ values, rows: names, columns: names, label: t(title), tell, cell }),
   );
 }
 
-/** The last word said otherwise. */
-function otherEnding(text) {
-  const words = text.trim().split(/\s+/);
-  return words.length > 1 ? [...words.slice(0, -1), words[0].toLowerCase()].join(" ") : `${text} ${text}`;
+/** The last subword said otherwise: the first again, or nothing where they are the same. */
+function otherEnding(pieces) {
+  const rest = pieces.slice(0, -1);
+  return rest.length && pieces[0] !== pieces.at(-1) ? [...rest, pieces[0]] : rest;
 }
 
-function compared([kept, keptOther, open, openOther], numbers) {
-  const pieces = kept.target.pieces;
-  const others = keptOther.target.pieces;
-  let common = pieces.findIndex((piece, n) => piece !== others[n]);
-  if (common < 0) common = pieces.length;
-  const change = (before, after, n) => after.predictions[n].log_prob - before.predictions[n].log_prob;
-  const most = (before, after) => Math.max(0, ...pieces.slice(0, common).map((_, n) => Math.abs(change(before, after, n))));
-  numbers.common = common;
-  numbers.with_mask = pieces
-    .slice(0, common)
-    .map((piece, n) => ({ piece, log_prob: kept.predictions[n].log_prob, other: keptOther.predictions[n].log_prob }));
-  numbers.without_mask = pieces
-    .slice(0, common)
-    .map((piece, n) => ({ piece, log_prob: open.predictions[n].log_prob, other: openOther.predictions[n].log_prob }));
-  const cell = (before, after, n) => {
-    const moved = change(before, after, n);
-    const node = html("td", { class: "number tinted" }, number(moved, 4));
-    node.style.setProperty("--share", `${Math.min(100, Math.round(60 * Math.abs(moved) ** 0.5))}%`);
-    return node;
+/** Before the words differ: what each was given with this ending and with that. */
+function beginnings(before, after) {
+  const { pieces } = before.target;
+  const others = after.target.pieces;
+  const parting = pieces.findIndex((piece, n) => piece !== others[n]);
+  return pieces.slice(0, parting < 0 ? pieces.length : parting).map((piece, n) => ({
+    piece,
+    log_prob: before.predictions[n].log_prob,
+    other: after.predictions[n].log_prob,
+    best: before.predictions[n].best[0].piece,
+  }));
+}
+
+const changeOf = one => one.other - one.log_prob;
+const largestChange = places => Math.max(0, ...places.map(one => Math.abs(changeOf(one))));
+
+/** With the mask; and beside it, where it is off, without. */
+function tableOf(sides) {
+  const cells = one => {
+    const moved = html("td", { class: "number tinted" }, number(changeOf(one), 4));
+    moved.style.setProperty("--share", `${Math.min(100, Math.round(60 * Math.abs(changeOf(one)) ** 0.5))}%`);
+    return [html("td", {}, named(one.best)), html("td", { class: "number" }, number(one.log_prob, 4)), moved];
   };
-  const rows = pieces
-    .slice(0, common)
-    .map((piece, n) =>
+  const words = ["masks.best", "masks.log", "masks.change"];
+  const heads = sides.map((_, n) => html("th", { class: "number", colspan: 3 }, t(n ? "masks.off" : "masks.on")));
+  const kinds = ["masks.word", ...sides.flatMap(() => words)];
+  return html(
+    "table",
+    { "data-kept": largestChange(sides[0]), "data-open": sides[1] && largestChange(sides[1]) },
+    html(
+      "thead",
+      {},
+      html("tr", {}, html("th", {}, ""), heads),
       html(
         "tr",
         {},
-        html("td", {}, bare(piece) || "␣"),
-        html("td", { class: "number" }, number(kept.predictions[n].log_prob, 4)),
-        cell(kept, keptOther, n),
-        html("td", { class: "number" }, number(open.predictions[n].log_prob, 4)),
-        cell(open, openOther, n),
-      ),
-    );
-  return [
-    html(
-      "div",
-      { class: "scroll" },
-      html(
-        "table",
-        { "data-kept": most(kept, keptOther), "data-open": most(open, openOther) },
-        html(
-          "thead",
-          {},
-          html(
-            "tr",
-            {},
-            html("th", {}, ""),
-            html("th", { class: "number", colspan: 2 }, t("masks.on")),
-            html("th", { class: "number", colspan: 2 }, t("masks.off")),
-          ),
-          html(
-            "tr",
-            {},
-            ["masks.word", "masks.log", "masks.change", "masks.log", "masks.change"].map((word, n) =>
-              html("th", { class: n ? "number" : "" }, t(word)),
-            ),
-          ),
-        ),
-        html("tbody", {}, rows),
+        kinds.map((word, n) => html("th", { class: n % 3 === 1 || !n ? "" : "number" }, t(word))),
       ),
     ),
-    html("p", {}, t("masks.result", { kept: number(most(kept, keptOther), 4), open: number(most(open, openOther), 4) })),
+    html(
+      "tbody",
+      {},
+      sides[0].map((one, n) =>
+        html(
+          "tr",
+          {},
+          html("td", {}, named(one.piece)),
+          sides.flatMap(side => cells(side[n])),
+        ),
+      ),
+    ),
+  );
+}
+
+function compared([kept, keptOther, open, openOther], numbers) {
+  const sides = [beginnings(kept, keptOther), beginnings(open, openOther)];
+  Object.assign(numbers, { common: sides[0].length, with_mask: sides[0], without_mask: sides[1] });
+  const isOff = state.causal === "off";
+  const told = { kept: number(largestChange(sides[0]), 4), open: number(largestChange(sides[1]), 4) };
+  return [
+    html("div", { class: "scroll" }, tableOf(isOff ? sides : sides.slice(0, 1))),
+    html("p", {}, t(isOff ? "masks.result" : "masks.result.on", told)),
   ];
 }
 
-function experiment(look, ask, later, numbers) {
-  const other = state.later || otherEnding(look.target.text);
-  const short = { prefix: undefined, beam: 1 };
+function causalSwitch() {
+  return html(
+    "label",
+    { class: "switch" },
+    html("input", {
+      type: "checkbox",
+      role: "switch",
+      checked: state.causal !== "off",
+      "data-key": "causal",
+      onchange: event => set({ causal: event.target.checked ? "on" : "off" }),
+    }),
+    t("masks.switch"),
+  );
+}
+
+function experiment({ look, ask, later }, numbers) {
+  const own = { target: undefined, target_pieces: look.target.pieces };
+  const pieces = otherEnding(look.target.pieces);
+  const other = state.later
+    ? { target: state.later, target_pieces: undefined }
+    : { target: undefined, target_pieces: pieces };
+  const short = { prefix: undefined, prefix_pieces: undefined, beam: 1 };
   const input = html("input", {
     type: "text",
-    value: other,
+    value: other.target ?? textOf(pieces),
     "data-key": "later",
     dir: "auto",
     disabled: source.isFile,
     "aria-label": t("masks.other"),
     onchange: event => set({ later: event.target.value.trim() }),
   });
-  const all = Promise.all(
-    [true, false].flatMap(causal => [look.target.text, other].map(target => ask({ ...short, target, causal }))),
-  );
+  const questions = [true, false].flatMap(causal => [own, other].map(target => ({ ...short, ...target, causal })));
   return html(
     "section",
     { class: "card wide" },
     html("h3", {}, t("masks.experiment")),
     html("p", { class: "soft" }, t("masks.experiment.why")),
+    causalSwitch(),
     html(
       "dl",
       { class: "versus" },
@@ -127,27 +137,31 @@ function experiment(look, ask, later, numbers) {
       html("dt", {}, t("masks.other")),
       html("dd", {}, input),
     ),
-    later(all, answers => compared(answers, numbers)),
+    later(Promise.all(questions.map(ask)), answers => compared(answers, numbers)),
   );
 }
 
-export function draw(body, { look, sources, inputs, ask, later }) {
-  const padded = [...sources, ...Array(NUM_PADS).fill("<pad>")];
-  const paddedInputs = [...inputs, ...Array(NUM_PADS).fill("<pad>")];
+export function draw(body, context) {
+  const { sources, inputs, look } = context;
+  const pads = Array(NUM_PADS).fill("<pad>");
+  const padded = [...sources, ...pads];
+  const paddedInputs = [...inputs, ...pads];
+  const isOff = state.causal === "off";
   const size = inputs.length;
   const padding = table(padded.length, padded.length, (_, column) => column < sources.length);
-  const causal = table(size, size, (row, column) => column <= row);
-  const both = table(paddedInputs.length, paddedInputs.length, (row, column) => column <= row && column < size);
+  const causal = table(size, size, (row, column) => isOff || column <= row);
+  const both = table(paddedInputs.length, paddedInputs.length, (row, column) => (isOff || column <= row) && column < size);
   const numbers = { padding, causal, both };
+  const cell = Math.max(10, Math.min(20, 230 / Math.max(padded.length, paddedInputs.length))); // the same for all three
   body.append(
     html(
       "div",
       { class: "columns three" },
-      one("masks.padding", "masks.padding.why", padded, padded, padding),
-      one("masks.causal", "masks.causal.why", inputs, inputs, causal),
-      one("masks.both", "masks.both.why", paddedInputs, paddedInputs, both),
+      one("masks.padding", "masks.padding.why", padded, padding, cell),
+      one("masks.causal", isOff ? "masks.causal.off" : "masks.causal.why", inputs, causal, cell),
+      one("masks.both", "masks.both.why", paddedInputs, both, cell),
     ),
-    experiment(look, ask, later, numbers),
+    look.target.pieces.length ? experiment(context, numbers) : "",
   );
   return numbers;
 }

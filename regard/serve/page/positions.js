@@ -1,13 +1,15 @@
 // View 3: the waves that tell places apart, and a model without them (claims M12 to M15).
 
 import { html, lines, matrix, number } from "./drawing.js";
-import { set, state } from "./state.js";
+import { set, state, within } from "./state.js";
+import { dot, largest } from "./vectors.js";
+import { versus } from "./without.js";
 import { t } from "./words.js";
 
 const NUM_POSITIONS = 50;
 
 /** Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same. */
-export function sinusoids(numPositions, width) {
+function sinusoids(numPositions, width) {
   return Array.from({ length: numPositions }, (_, position) =>
     Array.from({ length: width }, (_, dimension) => {
       const angle = position / 10000 ** ((dimension - (dimension % 2)) / width);
@@ -16,10 +18,8 @@ export function sinusoids(numPositions, width) {
   );
 }
 
-const dot = (one, other) => one.reduce((sum, value, n) => sum + value * other[n], 0);
-
 function waves(table, width) {
-  const pair = Math.min(Number(state.pair), width / 2 - 1);
+  const pair = within(state.pair, width / 2 - 1);
   const curve = (name, dimension) => ({ name, points: table.map((row, position) => [position, row[dimension]]) });
   const place = html("div");
   const tell = n =>
@@ -74,22 +74,10 @@ function likeness(table) {
   };
 }
 
-function without(look, ask, later, numbers) {
+function without({ look, askSame, later }, numbers) {
   const compare = answer => {
     numbers.without_positions = { translation: answer.search.hypotheses[0].text, log_prob: answer.log_prob };
-    return html(
-      "dl",
-      { class: "versus" },
-      html("dt", {}, t("positions.with")),
-      html("dd", { dir: "auto" }, look.target.text, html("small", {}, `log P = ${number(look.log_prob, 2)}`)),
-      html("dt", {}, t("positions.without")),
-      html(
-        "dd",
-        { dir: "auto", "data-log-prob": answer.log_prob, "data-text": answer.search.hypotheses[0].text },
-        answer.search.hypotheses[0].text || "–",
-        html("small", {}, t("positions.own", { log: number(answer.log_prob, 2) })),
-      ),
-    );
+    return versus(look, answer, t("positions.with"), t("positions.without"));
   };
   const isOff = state.positions === "off";
   return html(
@@ -110,18 +98,21 @@ function without(look, ask, later, numbers) {
       t("positions.add"),
     ),
     isOff
-      ? later(ask({ target: look.target.text, prefix: undefined, positions: false }), compare)
-      : html("p", { class: "big", dir: "auto" }, look.target.text),
+      ? later(askSame({ positions: false }), compare)
+      : html("p", { class: "big", dir: "auto" }, look.target.text || "–"),
   );
 }
 
-export function draw(body, { look, model, ask, later }) {
-  const width = model.model.d_model;
-  const isLearned = model.model.positions === "learned";
-  const table = isLearned ? look.positions : sinusoids(Math.max(NUM_POSITIONS, look.source.pieces.length + 1), width);
-  const high = Math.max(...table.flat().map(Math.abs));
+/** Sinusoids need no sentence; a table that was learnt comes with one. */
+export function draw(body, context) {
+  const { look } = context;
+  const { d_model: width, positions: kind } = context.model.model;
+  const isLearned = kind === "learned";
+  if (isLearned && !look) return void body.append(html("p", { class: "soft" }, t("nothing")));
+  const length = Math.max(NUM_POSITIONS, (look?.source.pieces.length ?? 0) + 1);
+  const table = isLearned ? look.positions : sinusoids(length, width);
   const { points, node } = likeness(table);
-  const numbers = { kind: model.model.positions, table, dot_products: points };
+  const numbers = { kind, table, dot_products: points };
   const figure = matrix({
     values: table,
     rows: table.map((_, n) => String(n)),
@@ -129,28 +120,21 @@ export function draw(body, { look, model, ask, later }) {
     label: t("positions.table"),
     cell: Math.max(2, Math.min(5, 640 / width)),
     diverging: true,
-    high,
+    high: largest(table),
     fits: true,
     tell: (row, column, value) => `pos ${row}, ${t("positions.dimension", { n: column })}: ${number(value, 4)}`,
   });
+  const facts = { last: table.length - 1, positions: table.length, width };
   body.append(
     html(
       "section",
       { class: "card wide" },
       html("h3", {}, t("positions.table")),
-      html(
-        "p",
-        { class: "soft" },
-        t(isLearned ? "positions.learned" : "positions.table.why", {
-          last: table.length - 1,
-          positions: table.length,
-          width,
-        }),
-      ),
+      html("p", { class: "soft" }, t(isLearned ? "positions.learned" : "positions.table.why", facts)),
       figure,
     ),
     html("div", { class: "columns" }, isLearned ? "" : waves(table, width), node),
-    without(look, ask, later, numbers),
+    look ? without(context, numbers) : "",
   );
   return numbers;
 }

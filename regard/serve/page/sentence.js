@@ -1,58 +1,84 @@
 // The sentence above every view: what is typed, and its translation as it comes.
 
-import { bare, html, mean, number, percent } from "./drawing.js";
+import { html, mean, number, percent, textOf } from "./drawing.js";
 import * as source from "./source.js";
-import { set, state } from "./state.js";
-import { languageName, t } from "./words.js";
+import { ANEW, isTyping, piecesOf, set, setSoon, state, within } from "./state.js";
+import { languageName, named, t } from "./words.js";
 
 const PAUSE = 180; // milliseconds without a key, before a model is asked
-const FORGET = { target: "", prefix: "", place: "", reference: "", later: "", node: "", step: "0", query: "0", word: "0" };
-let text;
-let pieces;
-let output;
-let facts;
-let settings;
-let waiting;
+const MOST_PARTS = 1000;
+const LIMITS = { beam: { min: 1, max: 16, step: 1 }, alpha: { min: 0, max: 5, step: 0.1 } };
+const card = {};
+let known = { text: null, parts: [] };
+let look; // the one that is drawn
 
-export function questionOf({ run, text: typed, target, prefix, beam, alpha }) {
+export function questionOf({ run, text, part, target, target_pieces, prefix, prefix_pieces, beam, alpha }) {
   return {
     run,
-    text: typed,
+    text: text ?? "",
+    part: within(part, MOST_PARTS),
     target: target || undefined,
+    target_pieces: piecesOf(target_pieces),
     prefix: prefix || undefined,
+    prefix_pieces: piecesOf(prefix_pieces),
     beam: Number(beam),
     alpha: Number(alpha),
   };
 }
 
-export function makeSentence(box) {
-  text = html("textarea", {
-    rows: 2,
-    "data-key": "text",
-    spellcheck: "false",
-    dir: "auto",
-    readonly: source.isFile,
-    oninput: () => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => set({ text: text.value, ...FORGET }), PAUSE);
+/** Letters that an input method still puts together are no text to ask about. */
+function hear(event) {
+  const isComposing = event.type !== "compositionend" && event.isComposing;
+  if (isTyping() || card.text.value !== state.text)
+    setSoon({ ...ANEW, text: card.text.value }, isComposing ? undefined : PAUSE);
+}
+
+function setting(name) {
+  const input = html("input", {
+    type: "number",
+    ...LIMITS[name],
+    "data-key": name,
+    disabled: source.isFile,
+    onchange: event => {
+      if (event.target.reportValidity() && event.target.value) set({ [name]: event.target.value, node: "" });
     },
   });
-  pieces = html("div", { class: "pieces", dir: "auto" });
-  output = html("div", { class: "output", dir: "auto", "aria-live": "polite" });
-  facts = html("p", { class: "facts" });
-  settings = html("div", { class: "settings" });
+  return { input, name: html("span") };
+}
+
+export function makeSentence(box) {
+  const typing = { oninput: hear, oncompositionend: hear };
+  const still = { rows: 2, id: "text", "data-key": "text", spellcheck: "false", dir: "auto", readonly: source.isFile };
+  Object.assign(card, {
+    from: html("label", { class: "over", for: "text" }),
+    text: html("textarea", { ...still, ...typing }),
+    parts: html("div", { class: "choices", role: "group" }),
+    pieces: html("div", { class: "pieces", dir: "auto" }),
+    to: html("div", { class: "over" }),
+    output: html("div", { class: "output", dir: "auto", "aria-live": "polite" }),
+    facts: html("p", { class: "facts" }),
+    beam: setting("beam"),
+    alpha: setting("alpha"),
+  });
+  const settings = [card.beam, card.alpha].map(one => html("label", {}, one.name, one.input));
+  const foot = html("div", { class: "foot" }, card.facts, html("div", { class: "settings" }, settings));
   box.replaceChildren(
-    html("div", { class: "card" }, html("label", { class: "over" }), text, pieces),
-    html("div", { class: "card" }, html("div", { class: "over" }), output, html("div", { class: "foot" }, facts, settings)),
+    html("div", { class: "card" }, card.from, card.text, card.parts, card.pieces),
+    html("div", { class: "card" }, card.to, card.output, foot),
   );
 }
 
 /** What a place of the target looked at: the mean of the heads of the layer that aligns best, EOS left out. */
-export function attended(look, place) {
-  const { layer, fed_in: fedIn } = look.alignment;
-  const heads = look.attention.cross[layer].weights;
-  const row = Math.min(place + (fedIn ? 1 : 0), heads[0].length - 1);
-  return look.source.pieces.map((_, column) => mean(heads.map(head => head[row][column])));
+export function attended({ alignment, attention, source: { pieces } }, place) {
+  const heads = attention.cross[alignment.layer].weights;
+  const row = Math.min(place + (alignment.fed_in ? 1 : 0), heads[0].length - 1);
+  return pieces.map((_, column) => mean(heads.map(head => head[row][column])));
+}
+
+/** The place of the address; of itself, the page shows where the model was least sure. */
+export function chosenPlace({ predictions }) {
+  if (state.place !== "") return within(state.place, predictions.length - 1);
+  return predictions.reduce((least, one, n) => (one.log_prob < predictions[least].log_prob ? n : least), 0);
 }
 
 function tint(node, share) {
@@ -60,99 +86,125 @@ function tint(node, share) {
 }
 
 function light(weights) {
-  pieces.querySelectorAll(".piece").forEach((node, n) => {
+  card.pieces.querySelectorAll(".piece").forEach((node, n) => {
     node.classList.toggle("lit", weights !== undefined);
     tint(node, weights ? weights[n] ** 0.6 : 0);
   });
 }
 
-function lightTarget(look, column) {
-  [...output.querySelectorAll(".piece")].forEach((node, place) => {
+function lightTarget(column) {
+  [...card.output.querySelectorAll(".piece")].forEach((node, place) => {
     if (place < look.target.pieces.length)
       tint(node, column === undefined ? Math.exp(look.predictions[place].log_prob) : attended(look, place)[column] ** 0.6);
   });
 }
 
-function setting(name, value, step, least) {
-  return html(
-    "label",
-    {},
-    t(name),
-    html("input", {
-      type: "number",
-      value,
-      step,
-      min: least,
-      max: name === "beam" ? 16 : 5,
-      "data-key": name,
-      disabled: source.isFile,
-      onchange: event => {
-        if (event.target.checkValidity() && event.target.value) set({ [name]: event.target.value, node: "" });
+function drawPieces() {
+  const spans = look.source.pieces.flatMap((piece, n) => [
+    n && piece.startsWith("▁") ? html("wbr") : "",
+    html(
+      "span",
+      {
+        class: piece.startsWith("▁") ? "piece start" : "piece",
+        onpointerenter: () => lightTarget(n),
+        onpointerleave: () => lightTarget(),
       },
+      named(piece),
+    ),
+  ]);
+  card.pieces.replaceChildren(...spans);
+}
+
+function wordNode(piece, place) {
+  const isEnd = piece === "</s>";
+  return html(
+    "button",
+    {
+      class: `piece${piece.startsWith("▁") || isEnd ? " start" : ""}${isEnd ? " end" : ""}`,
+      "data-key": `piece-${place}`,
+      "aria-label": isEnd ? "</s>" : undefined,
+      onclick: () => set({ view: "translate", place }),
+      onpointerenter: () => light(attended(look, place)),
+      onpointerleave: () => light(),
+      onfocus: () => light(attended(look, place)),
+      onblur: () => light(),
+    },
+    named(piece),
+  );
+}
+
+/** Other words are read out, so nodes are new only where words are. */
+function drawOutput() {
+  const words = look.predictions.map(one => one.piece);
+  if (card.output.dataset.words !== words.join(" ")) card.output.replaceChildren(...words.map(wordNode));
+  card.output.dataset.words = words.join(" ");
+  const place = state.view === "translate" ? chosenPlace(look) : -1;
+  [...card.output.children].forEach((node, n) => {
+    const logProb = look.predictions[n].log_prob;
+    node.dataset.logProb = logProb;
+    node.title = percent(Math.exp(logProb));
+    node.setAttribute("aria-pressed", String(n === place));
+    tint(node, Math.exp(logProb));
+  });
+}
+
+/** What the translation is held to, to be let go again. */
+function held() {
+  return ["prefix", "target"].flatMap(name => {
+    const pieces = piecesOf(state[`${name}_pieces`]);
+    if (!pieces && !state[name]) return [];
+    const words = pieces ? textOf(pieces) || "■" : state[name];
+    const release = () => set({ [name]: "", [`${name}_pieces`]: "" });
+    const said = `${t(`held.${name}`)} “${words}” ×`;
+    return [html("button", { class: "chip", "data-key": `held-${name}`, title: t("release"), onclick: release }, said)];
+  });
+}
+
+/** A text of several parts is looked at part by part. A part that cannot be is no reason to forget the others. */
+function drawParts() {
+  if (look) known = { text: state.text, parts: look.parts };
+  const parts = known.text === state.text && known.parts.length > 1 ? known.parts : [];
+  const at = within(state.part, MOST_PARTS);
+  const short = text => ([...text].length > 24 ? [...text].slice(0, 23).join("") + "…" : text);
+  card.parts.setAttribute("aria-label", t("parts"));
+  card.parts.style.display = parts.length ? "" : "none";
+  card.parts.replaceChildren(
+    ...parts.map((text, n) => {
+      const pick = () => set({ ...ANEW, part: n });
+      const told = { "aria-pressed": String(n === at), "data-key": `part-${n}`, title: text, onclick: pick };
+      return html("button", { ...told, dir: "auto" }, `${n + 1} ${short(text)}`);
     }),
   );
 }
 
-export function drawSentence(look, model, problem) {
-  if (document.activeElement !== text && text.value !== state.text) text.value = state.text;
-  text.placeholder = t("type");
-  text.parentElement.querySelector(".over").textContent = languageName(model?.src_lang) || t("source");
-  text.setAttribute("aria-label", t("source"));
-  output.parentElement.querySelector(".over").textContent = languageName(model?.tgt_lang) || t("target");
-  settings.replaceChildren(setting("beam", state.beam, 1, 1), setting("alpha", state.alpha, 0.1, 0));
-  pieces.replaceChildren();
-  facts.replaceChildren();
-  for (const name of ["prefix", "target"]) {
-    if (state[name])
-      facts.append(
-        html(
-          "button",
-          { class: "chip", "data-key": name, title: t("release"), onclick: () => set({ [name]: "" }) },
-          `${t(`held.${name}`)} “${state[name]}” ×`,
-        ),
-      );
+/** What stands there is not about what was typed, or not yet. */
+export function markBusy() {
+  card.output.setAttribute("aria-busy", "true");
+  card.to.textContent = [card.language, t("asking")].filter(Boolean).join(" · ");
+}
+
+export function drawSentence(found, model, problem) {
+  look = found;
+  if (!isTyping() && card.text.value !== (state.text ?? "")) card.text.value = state.text ?? "";
+  card.text.placeholder = t("type");
+  card.from.textContent = languageName(model?.src_lang) || t("source");
+  card.language = languageName(model?.tgt_lang) || t("target");
+  card.to.textContent = card.language;
+  card.output.removeAttribute("aria-busy");
+  for (const name of ["beam", "alpha"]) {
+    const { input, name: word } = card[name];
+    word.textContent = t(name);
+    if (input.defaultValue !== state[name]) input.value = input.defaultValue = state[name];
   }
-  if (!look) {
-    output.replaceChildren(html("span", { class: "soft" }, problem ?? ""));
-    return;
+  drawParts();
+  card.facts.replaceChildren(...held());
+  if (look) {
+    drawPieces();
+    drawOutput();
+    card.facts.prepend(html("span", { title: t("log-prob.why") }, `log P = ${number(look.log_prob, 2)}`));
+  } else {
+    card.pieces.replaceChildren();
+    delete card.output.dataset.words;
+    card.output.replaceChildren(html("span", { class: "soft" }, problem ?? ""));
   }
-  look.source.pieces.forEach((piece, n) =>
-    pieces.append(
-      n && piece.startsWith("▁") ? html("wbr") : "",
-      html(
-        "span",
-        {
-          class: piece.startsWith("▁") ? "piece start" : "piece",
-          onpointerenter: () => lightTarget(look, n),
-          onpointerleave: () => lightTarget(look),
-        },
-        bare(piece) || "␣",
-      ),
-    ),
-  );
-  output.replaceChildren(
-    ...look.predictions.map((one, place) => {
-      const isEnd = place === look.target.pieces.length;
-      const node = html(
-        "button",
-        {
-          class: `piece${one.piece.startsWith("▁") || isEnd ? " start" : ""}${isEnd ? " end" : ""}`,
-          "data-key": `piece-${place}`,
-          "data-log-prob": one.log_prob,
-          title: `${percent(Math.exp(one.log_prob))}`,
-          "aria-pressed": String(state.view === "translate" && state.place === String(place)),
-          onclick: () => set({ view: "translate", place }),
-          onpointerenter: () => light(attended(look, place)),
-          onpointerleave: () => light(),
-          onfocus: () => light(attended(look, place)),
-          onblur: () => light(),
-        },
-        isEnd ? "■" : bare(one.piece) || "␣",
-      );
-      if (isEnd) node.setAttribute("aria-label", "</s>");
-      tint(node, Math.exp(one.log_prob));
-      return node;
-    }),
-  );
-  facts.prepend(html("span", { title: t("log-prob.why") }, `log P = ${number(look.log_prob, 2)}`));
 }

@@ -1,17 +1,33 @@
 // All numbers come through here: from the server, or, in a file that `regard look` wrote, from the file itself.
 
 const embedded = JSON.parse(document.getElementById("look")?.textContent ?? "null");
-const MOST_KEPT = 60;
-const kept = new Map();
-const DEFAULTS = { target: "", prefix: "", beam: 4, alpha: 0.6, score_scale: null, positions: true, causal: true };
+const DEFAULTS = {
+  part: 0,
+  target: "",
+  prefix: "",
+  beam: 4,
+  alpha: 0.6,
+  score_scale: null,
+  positions: true,
+  causal: true,
+};
+const WHOLE = { most: 12, answers: new Map() }; // looks, of which each may be megabytes
+const SMALL = { most: 80, answers: new Map() };
+let turn = 0;
 
 export const isFile = embedded !== null;
+
+/** What a file was written about, in the words of the address. */
+export const opening = embedded?.opening ?? {};
 
 /** A question that only a running model can answer. */
 export class NeedsModel extends Error {}
 
 /** What the server said instead of an answer; nothing, if it said nothing. */
 export class Refused extends Error {}
+
+/** A question that nobody waits for any more. */
+export class Over extends Error {}
 
 /** The same question has the same key, however it was put. */
 function keyOf(question) {
@@ -22,31 +38,70 @@ function keyOf(question) {
   return JSON.stringify(told.sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
-async function answer(path, question) {
+const keyFor = (path, question = {}) => path + keyOf(question);
+
+async function answer(path, question, signal) {
   const told = question && {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(question),
   };
-  const response = await fetch(path, told).catch(() => {
-    throw new Refused("");
-  });
-  const body = await response.json().catch(() => ({}));
-  if (response.ok) return body;
-  const said = body.detail ?? body.error ?? body.message;
-  throw new Refused(typeof said === "string" ? said : `${response.status} ${response.statusText}`);
+  try {
+    const response = await fetch(path, { ...told, signal });
+    const body = await response.json().catch(() => ({}));
+    if (signal?.aborted) throw new Over();
+    if (response.ok) return body;
+    const said = body.detail ?? body.error ?? body.message;
+    throw new Refused(typeof said === "string" ? said : `${response.status} ${response.statusText}`);
+  } catch (problem) {
+    if (signal?.aborted) throw new Over();
+    throw problem instanceof Refused ? problem : new Refused("");
+  }
 }
 
-/** Answers are kept: a view may ask again whenever it is drawn. */
-function remembered(path, question) {
-  const key = path + keyOf(question);
-  if (!kept.has(key)) {
-    if (kept.size >= MOST_KEPT) kept.delete(kept.keys().next().value);
-    const coming = answer(path, question);
-    coming.catch(() => kept.delete(key));
-    kept.set(key, coming);
+/** Answers are kept: a view may ask again whenever it is drawn. What was asked for longest ago is forgotten first. */
+function remembered(kept, path, question, shortened = whole => whole) {
+  const key = keyFor(path, question);
+  const { answers, most } = kept;
+  const known = answers.get(key);
+  const one = known ?? { text: question?.text, controller: new AbortController(), isDone: false };
+  answers.delete(key);
+  answers.set(key, one);
+  one.turn = turn;
+  if (!known) {
+    one.coming = answer(path, question, one.controller.signal).then(shortened);
+    one.coming.then(
+      () => {
+        one.isDone = true;
+      },
+      () => {
+        if (answers.get(key) === one) answers.delete(key);
+      },
+    );
+    if (answers.size > most) answers.delete(answers.keys().next().value);
   }
-  return kept.get(key);
+  return one.coming;
+}
+
+/** The server stops working for those who hang up. */
+function hangUp({ answers }, isOver) {
+  for (const [key, one] of answers)
+    if (!one.isDone && isOver(one, key)) {
+      answers.delete(key);
+      one.controller.abort();
+    }
+}
+
+/** The page is about to be drawn for this question: nobody waits for another look, or for anything about another text. */
+export function begin(question) {
+  turn += 1;
+  hangUp(WHOLE, (_, key) => key !== keyFor("inspect", question));
+  hangUp(SMALL, one => one.text !== undefined && one.text !== question.text);
+}
+
+/** The page is drawn: nor for what an earlier drawing asked and this one did not. */
+export function end() {
+  hangUp(SMALL, one => one.turn !== turn);
 }
 
 function found(answers, question) {
@@ -61,7 +116,7 @@ export async function runs() {
 }
 
 export async function model(run) {
-  return embedded ? embedded.models[run] : answer(`runs/${encodeURIComponent(run)}`);
+  return embedded ? embedded.models[run] : remembered(SMALL, `runs/${encodeURIComponent(run)}`);
 }
 
 /** Read anew each time: a run may be in training. */
@@ -70,13 +125,28 @@ export async function training(run) {
 }
 
 export async function inspect(question) {
-  return embedded ? found(embedded.inspect, question) : remembered("inspect", question);
+  return embedded ? found(embedded.inspect, question) : remembered(WHOLE, "inspect", question);
+}
+
+/** What a changed model makes of a sentence: as much of it as is compared. */
+const compared = ({ target, log_prob, predictions, search }) => ({
+  target,
+  log_prob,
+  predictions,
+  search: { hypotheses: search.hypotheses },
+});
+
+export async function inspectChanged(question) {
+  return embedded ? found(embedded.inspect, question) : remembered(SMALL, "inspect", question, compared);
 }
 
 export async function inspectHead(question, head) {
   const whole = { ...question, ...head };
-  return embedded ? found(embedded.heads, whole) : remembered("inspect/head", whole);
+  return embedded ? found(embedded.heads, whole) : remembered(SMALL, "inspect/head", whole);
 }
 
-/** What a file was written about, in the words of the address. */
-export const opening = embedded?.opening ?? {};
+/** The whole of a text, as everyone else gets it translated. */
+export async function translate(question) {
+  if (embedded) throw new NeedsModel();
+  return remembered(SMALL, "translate", question);
+}

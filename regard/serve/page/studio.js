@@ -1,11 +1,12 @@
 // The page itself: what is above and beside the views, and when they are drawn.
 
 import { html } from "./drawing.js";
+import { keepingFocus } from "./focus.js";
 import { pictureOf, save } from "./picture.js";
-import { drawSentence, makeSentence, questionOf } from "./sentence.js";
+import { drawSentence, makeSentence, markBusy, questionOf } from "./sentence.js";
 import * as source from "./source.js";
-import { onChange, set, state } from "./state.js";
-import { language, speak, t } from "./words.js";
+import { ANEW, isSayable, keep, onChange, set, state } from "./state.js";
+import { language, named, speak, t } from "./words.js";
 import { draw as beam } from "./beam.js";
 import { draw as decoding } from "./decoding.js";
 import { draw as head } from "./head.js";
@@ -19,6 +20,7 @@ import { draw as training } from "./training.js";
 import { draw as translate } from "./translate.js";
 
 const VIEWS = { translate, map, subwords, positions, masks, heads, head, decoding, beam, residual, training };
+const WITHOUT_SENTENCE = ["positions", "training"];
 const EXAMPLES = {
   de: "Die meisten Japaner essen jeden Tag Reis.",
   en: "Most Japanese people eat rice every day.",
@@ -30,7 +32,6 @@ const find = id => document.getElementById(id);
 const darkness = window.matchMedia("(prefers-color-scheme: dark)");
 let runs = [];
 let turns = 0;
-let model;
 
 const isDark = () => (state.theme ? state.theme === "dark" : darkness.matches);
 
@@ -39,7 +40,11 @@ function drawTop() {
     runs.length > 1 || source.isFile
       ? html(
           "select",
-          { "aria-label": t("run"), "data-key": "run", onchange: event => set({ run: event.target.value }) },
+          {
+            "aria-label": t("run"),
+            "data-key": "run",
+            onchange: event => set({ ...ANEW, off: "", run: event.target.value }),
+          },
           runs.map(run =>
             html(
               "option",
@@ -108,30 +113,55 @@ function drawNav() {
     list.scrollLeft = chosen.offsetLeft - list.clientWidth / 2 + chosen.offsetWidth / 2;
 }
 
+/** Heat maps can have the focus, too. */
+function nameMatrices() {
+  find("view")
+    .querySelectorAll("svg.matrix")
+    .forEach((node, n) => {
+      node.dataset.key ??= `matrix-${n}`;
+    });
+}
+
 /** A place that is filled when an answer comes; or says why none does. */
 function later(coming, draw) {
   const place = html("div", { class: "later", "aria-busy": "true" }, html("p", { class: "soft" }, t("asking")));
-  coming
-    .then(draw, problem => html("p", { class: "soft" }, told(problem)))
-    .then(found => {
+  const fill = found =>
+    keepingFocus(() => {
       place.replaceChildren(...[found].flat());
       place.removeAttribute("aria-busy");
+      nameMatrices();
+    });
+  coming
+    .then(draw)
+    .then(fill)
+    .catch(problem => {
+      if (problem instanceof source.Over) return; // and so is this place
+      fill(html("p", { class: "soft" }, told(problem)));
+      if (!isSaid(problem)) throw problem;
     });
   return place;
 }
 
 const told = problem => (problem instanceof source.NeedsModel ? t("needs-model") : problem.message || t("no-server"));
+const isSaid = problem => problem instanceof source.Refused || problem instanceof source.NeedsModel;
 
-function context(look) {
+function context(look, model) {
   const question = questionOf(state);
-  const named = piece => piece.replaceAll("▁", "") || "␣";
+  const ask = async changes => {
+    const whole = { ...question, ...changes };
+    if (!isSayable(whole.target_pieces ?? [])) throw new source.Refused(t("no-words"));
+    return source.inspectChanged(whole);
+  };
   return {
     look,
     model,
     runs,
     later,
+    told,
     question,
-    ask: changes => source.inspect({ ...question, ...changes }),
+    ask,
+    /** A changed model: how probable the same translation is then, and what is found instead. */
+    askSame: changes => ask({ target: undefined, target_pieces: look.target.pieces, ...changes }),
     askHead: one => source.inspectHead(question, one),
     sources: look && [...look.source.pieces.map(named), "</s>"],
     inputs: look && ["<s>", ...look.target.pieces.map(named)],
@@ -139,13 +169,13 @@ function context(look) {
   };
 }
 
-function drawView(look) {
+function drawView(look, model, problem) {
   const name = state.view;
   const body = html("div", { class: `body view-${name}` });
   const numbers =
-    look || name === "training"
-      ? VIEWS[name](body, context(look))
-      : void body.append(html("p", { class: "soft" }, t("nothing")));
+    look || (model && WITHOUT_SENTENCE.includes(name))
+      ? VIEWS[name](body, context(look, model))
+      : void body.append(html("p", { class: "soft" }, problem ?? t("nothing")));
   const file = `${state.run}-${name}`;
   const downloads =
     numbers &&
@@ -184,46 +214,63 @@ function show(...nodes) {
   view.setAttribute("aria-labelledby", `tab-${state.view}`);
   view.removeAttribute("aria-busy");
   view.dataset.view = state.view;
-  view.replaceChildren(...nodes);
+  keepingFocus(() => {
+    view.replaceChildren(...nodes);
+    nameMatrices();
+  });
   view.querySelectorAll("[data-scroll]").forEach(node => {
     node.scrollLeft = scrolled[node.dataset.scroll] ?? 0;
   });
 }
 
-async function redraw() {
-  const turn = ++turns;
-  const focused = document.activeElement?.dataset?.key;
+/** What is known before any answer: the words, the colours, the run, and where one is. */
+function drawFrame() {
   speak(state.lang);
   document.documentElement.lang = language() === "zh" ? "zh-Hans" : "en";
   document.documentElement.dataset.theme = isDark() ? "dark" : "light";
-  if (!VIEWS[state.view]) state.view = "translate";
+  if (!Object.hasOwn(VIEWS, state.view)) state.view = "translate";
   if (!runs.some(run => run.name === state.run)) state.run = runs[0]?.name ?? "";
   document.title = `${t(`${state.view}.title`)} · regard`;
-  drawTop();
-  drawNav();
+  keepingFocus(drawTop);
+  keepingFocus(drawNav);
   find("view").setAttribute("aria-busy", "true");
+  markBusy();
+}
+
+/** A model and its look at the sentence, or as much of them as there is. */
+async function answers(turn) {
+  const found = {};
   try {
-    model = await source.model(state.run);
-    if (!state.text && turn === 1) state.text = EXAMPLES[model.src_lang] ?? "";
-    const look = state.text.trim() ? await source.inspect(questionOf(state)) : null;
-    if (turn !== turns) return;
-    drawSentence(look, model);
-    drawView(look);
+    found.model = await source.model(state.run);
+    if (state.text === null && turn === turns) keep({ text: EXAMPLES[found.model.src_lang] ?? "" });
+    if (state.text?.trim() && turn === turns) found.look = await source.inspect(questionOf(state));
   } catch (problem) {
-    if (turn !== turns) return;
-    drawSentence(null, model, told(problem));
-    show(html("h2", {}, t(`${state.view}.title`)), html("p", { class: "soft" }, told(problem)));
-    if (!(problem instanceof source.Refused || problem instanceof source.NeedsModel)) throw problem;
+    found.problem = problem;
   }
-  if (focused && document.activeElement?.dataset?.key !== focused)
-    document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-  document.documentElement.dataset.drawn = String(turn);
+  return found;
+}
+
+async function redraw() {
+  const turn = ++turns;
+  drawFrame();
+  source.begin(questionOf(state));
+  const { model, look, problem } = await answers(turn);
+  if (turn !== turns) return;
+  const said = problem && told(problem);
+  keepingFocus(() => drawSentence(look, model, said));
+  try {
+    drawView(look, model, said);
+  } catch (fault) {
+    show(html("h2", {}, t(`${state.view}.title`)), html("p", { class: "soft" }, told(fault)));
+    throw fault;
+  } finally {
+    source.end();
+    document.documentElement.dataset.drawn = String(turn);
+  }
+  if (problem && !isSaid(problem)) throw problem;
 }
 
 async function begin() {
-  for (const [name, value] of Object.entries(source.opening)) {
-    if (!new URLSearchParams(location.hash.slice(1)).has(name)) state[name] = value;
-  }
   speak(state.lang);
   makeSentence(find("sentence"));
   try {

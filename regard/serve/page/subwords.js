@@ -1,7 +1,7 @@
 // View 2: what the text is cut into, and how byte-pair encoding came to cut it like that (claim T6).
 
 import { html, shown, whole } from "./drawing.js";
-import { set, state } from "./state.js";
+import { set, state, within } from "./state.js";
 import { t } from "./words.js";
 
 function cut(side, name) {
@@ -48,31 +48,37 @@ function replay(states, upTo) {
   return html("div", { class: "merges" }, rows);
 }
 
-function merges(side) {
-  const title = html("h3", {}, t("subwords.merges"));
-  if (!side.merges.length)
-    return html("section", { class: "card wide" }, title, html("p", { class: "soft" }, t("subwords.imported")));
-  const words = side.text.split(/\s+/).filter(Boolean);
-  const chosen = Math.min(Number(state.word), words.length - 1);
-  const states = side.merges[chosen];
-  const place = html("div", {}, replay(states, states.length - 1));
+/** Of a word, from its letters on: as many merges as the slider says. */
+function wordMerges(states) {
+  const last = states.length - 1;
+  const at = state.merge === "" ? last : within(state.merge, last);
+  const place = html("div");
+  const told = html("output");
+  const show = n => {
+    place.replaceChildren(replay(states, n));
+    told.textContent = t("subwords.merge", { n, all: last });
+  };
   const slider = html("input", {
     type: "range",
     min: 0,
-    max: states.length - 1,
-    value: states.length - 1,
+    max: last,
+    value: at,
     "data-key": "merge",
     "aria-label": t("subwords.step"),
-    oninput: event => {
-      place.replaceChildren(replay(states, Number(event.target.value)));
-      tell();
-    },
+    oninput: event => show(Number(event.target.value)),
+    onchange: event => set({ merge: event.target.value }),
   });
-  const told = html("output", {});
-  const tell = () => {
-    told.textContent = t("subwords.merge", { n: slider.value, all: states.length - 1 });
-  };
-  tell();
+  show(at);
+  return [html("label", { class: "slider" }, slider, told), place];
+}
+
+function merges({ source, target }) {
+  const title = html("h3", {}, t("subwords.merges"));
+  const side = state.side === "target" ? target : source;
+  if (!source.merges.length)
+    return html("section", { class: "card wide" }, title, html("p", { class: "soft" }, t("subwords.imported")));
+  const words = side.text.split(/\s+/).filter(Boolean).slice(0, side.merges.length);
+  const chosen = within(state.word, words.length - 1);
   return html(
     "section",
     { class: "card wide" },
@@ -85,9 +91,9 @@ function merges(side) {
         html(
           "button",
           {
-            "aria-pressed": String(state.side === name),
+            "aria-pressed": String((name === "target") === (side === target)),
             "data-key": `side-${name}`,
-            onclick: () => set({ side: name, word: 0 }),
+            onclick: () => set({ side: name, word: 0, merge: "" }),
           },
           t(name),
         ),
@@ -99,22 +105,20 @@ function merges(side) {
       words.map((word, n) =>
         html(
           "button",
-          { "aria-pressed": String(n === chosen), "data-key": `word-${n}`, onclick: () => set({ word: n }) },
+          { "aria-pressed": String(n === chosen), "data-key": `word-${n}`, onclick: () => set({ word: n, merge: "" }) },
           word,
         ),
       ),
     ),
-    html("label", { class: "slider" }, slider, told),
-    place,
+    words.length ? wordMerges(side.merges[chosen]) : html("p", { class: "soft" }, t("subwords.empty")),
   );
 }
 
 export function draw(body, { look, model }) {
-  const side = state.side === "target" ? look.target : look.source;
   body.append(
     html("p", { class: "soft hint" }, t("subwords.vocabulary", { size: whole(model.model.src_vocab_size) })),
     html("div", { class: "columns" }, cut(look.source, "source"), cut(look.target, "target")),
-    merges(side),
+    merges(look),
   );
   return { source: look.source, target: look.target };
 }

@@ -1,6 +1,6 @@
 // View 10: how a run learnt, or is learning now; and what another says to the same sentence.
 
-import { html, lines, number, whole } from "./drawing.js";
+import { html, lines, number, textOf, whole } from "./drawing.js";
 import * as source from "./source.js";
 import { set, state } from "./state.js";
 import { t } from "./words.js";
@@ -70,22 +70,40 @@ async function both() {
   return { found, other: state.other ? { name: state.other, found: await source.training(state.other) } : undefined };
 }
 
-/** Drawn anew while a run trains and this view is looked at. */
-function follow(place, numbers) {
+/** Drawn anew while a run trains and this view is looked at, whatever the server says in between. */
+function follow(place, numbers, told) {
   clearTimeout(waiting);
+  const again = () => {
+    waiting = setTimeout(() => {
+      if (place.isConnected) both().then(drawn, again);
+    }, PAUSE);
+  };
   const drawn = ({ found, other }) => {
     Object.assign(numbers, { run: state.run, training: found, other });
     place.replaceChildren(summary(found), html("div", { class: "columns" }, charts(found, other)));
-    if (!found.is_finished && !source.isFile)
-      waiting = setTimeout(() => {
-        if (place.isConnected) both().then(drawn, () => {});
-      }, PAUSE);
+    if (!source.isFile && !(found.is_finished && (other?.found.is_finished ?? true))) again();
   };
-  return both().then(drawn);
+  return both().then(drawn, problem => {
+    place.replaceChildren(html("p", { class: "soft" }, told(problem)));
+    again();
+  });
 }
 
-function compare({ look, model, runs, later, question }, numbers) {
-  const others = runs.filter(run => run.name !== state.run && run.src_lang === model.src_lang);
+/** What another run is asked: the same in words, for its subwords are its own; nothing is held in another language. */
+function questionFor(other, own, look, question) {
+  const free = { ...question, run: other.name, target_pieces: undefined, prefix_pieces: undefined };
+  if (other.tgt_lang !== own.tgt_lang) return { ...free, target: undefined, prefix: undefined };
+  return {
+    ...free,
+    target: question.target_pieces ? look.target.text : question.target,
+    prefix: question.prefix_pieces ? textOf(question.prefix_pieces) : question.prefix,
+  };
+}
+
+function compare({ look, runs, later, question }, numbers) {
+  const own = runs.find(run => run.name === state.run);
+  const others = runs.filter(run => run !== own && run.src_lang === own.src_lang);
+  const other = others.find(run => run.name === state.other);
   const title = html("h3", {}, t("training.compare"));
   if (!others.length)
     return html("section", { class: "card wide" }, title, html("p", { class: "soft" }, t("training.alone")));
@@ -110,10 +128,10 @@ function compare({ look, model, runs, later, question }, numbers) {
     title,
     html("p", { class: "soft" }, t("training.compare.why")),
     choice,
-    look && state.other
-      ? later(source.inspect({ ...question, run: state.other }), answer => {
-          numbers.same_sentence = { [state.run]: look.target.text, [state.other]: answer.target.text };
-          return html("dl", { class: "versus" }, line(state.run, look), line(state.other, answer));
+    look && other
+      ? later(source.inspectChanged(questionFor(other, own, look, question)), answer => {
+          numbers.same_sentence = { [own.name]: look.target.text, [other.name]: answer.target.text };
+          return html("dl", { class: "versus" }, line(own.name, look), line(other.name, answer));
         })
       : "",
   );
@@ -124,7 +142,7 @@ export function draw(body, context) {
   const numbers = {};
   if (state.other === state.run || !context.runs.some(run => run.name === state.other)) state.other = "";
   body.append(
-    context.later(follow(place, numbers), () => place),
+    context.later(follow(place, numbers, context.told), () => place),
     compare(context, numbers),
   );
   return numbers;

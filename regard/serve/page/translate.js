@@ -1,30 +1,23 @@
 // View 0: the words a translation could have gone on with, what a word looked at, the n best, and the command for it all.
 
-import { bare, bars, html, number, percent, shown, textOf } from "./drawing.js";
-import { attended } from "./sentence.js";
+import { bars, html, number, percent, shown, textOf } from "./drawing.js";
+import { attended, chosenPlace } from "./sentence.js";
 import * as source from "./source.js";
-import { set, state } from "./state.js";
-import { t } from "./words.js";
+import { FREE, isSayable, set, state } from "./state.js";
+import { named, t } from "./words.js";
 
 const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
 
-function chosenPlace(look) {
-  const last = look.predictions.length - 1;
-  if (state.place !== "") return Math.min(Number(state.place), last);
-  const least = look.predictions.reduce((best, one, n) => (one.log_prob < look.predictions[best].log_prob ? n : best), 0);
-  return least;
-}
-
 /** To begin with what stands before and this instead; to end there is a whole translation. */
 function goOn(look, place, piece) {
-  const before = look.target.pieces.slice(0, place);
-  if (piece === "</s>") set({ target: textOf(before), prefix: "", place });
-  else set({ prefix: textOf([...before, piece]), target: "", place });
+  const pieces = [...look.target.pieces.slice(0, place), piece].join(" ");
+  set({ ...FREE, [piece === "</s>" ? "target_pieces" : "prefix_pieces"]: pieces, place });
 }
 
 function alternatives(look, place) {
   const one = look.predictions[place];
-  const before = textOf(look.target.pieces.slice(0, place));
+  const before = look.target.pieces.slice(0, place);
+  const words = textOf(before);
   const rows = one.best.map((other, n) => ({
     name: other.piece === "</s>" ? "■ </s>" : shown(other.piece),
     value: Math.exp(other.log_prob),
@@ -32,19 +25,16 @@ function alternatives(look, place) {
     chosen: other.piece === one.piece,
     key: `other-${n}`,
     title: t("translate.from-here"),
-    // Half a letter is no text to begin with.
-    pick: textOf([...look.target.pieces.slice(0, place), other.piece]).includes("\ufffd")
-      ? undefined
-      : () => goOn(look, place, other.piece),
+    pick: isSayable([...before, other.piece]) ? () => goOn(look, place, other.piece) : undefined,
   }));
   return html(
     "section",
     { class: "card" },
-    html("h3", {}, t("translate.others", { piece: bare(one.piece) || "␣" })),
+    html("h3", {}, t("translate.others", { piece: named(one.piece) })),
     html(
       "p",
       { class: "soft" },
-      t("translate.others.why", { before: before ? `“${before} …”` : t("translate.beginning"), rank: one.rank }),
+      t("translate.others.why", { before: words ? `“${words} …”` : t("translate.beginning"), rank: one.rank }),
     ),
     bars(rows, { most: 1, label: t("translate.others", { piece: one.piece }) }),
   );
@@ -52,14 +42,14 @@ function alternatives(look, place) {
 
 function lookedAt(look, place) {
   const rows = attended(look, place).map((value, n) => ({
-    name: bare(look.source.pieces[n]) || "␣",
+    name: named(look.source.pieces[n]),
     value,
     text: percent(value),
   }));
   return html(
     "section",
     { class: "card" },
-    html("h3", {}, t("translate.looked", { piece: bare(look.predictions[place].piece) || "␣" })),
+    html("h3", {}, t("translate.looked", { piece: named(look.predictions[place].piece) })),
     html("p", { class: "soft" }, t("translate.looked.why", { layer: look.alignment.layer + 1 })),
     bars(rows, { most: 1 }),
   );
@@ -76,8 +66,13 @@ function nBest(look) {
         { dir: "auto" },
         html(
           "button",
-          { class: "link", "data-key": `best-${n}`, onclick: () => set({ target: one.text, prefix: "", place: "" }) },
-          one.text,
+          {
+            class: "link",
+            "data-key": `best-${n}`,
+            disabled: !isSayable(one.pieces),
+            onclick: () => set({ ...FREE, target_pieces: one.pieces.join(" "), place: "" }),
+          },
+          one.text || "■",
         ),
       ),
       html("td", { class: "number" }, number(one.log_prob, 2)),
@@ -110,16 +105,48 @@ function nBest(look) {
   );
 }
 
-function command(model) {
-  const body = JSON.stringify({
-    q: state.text,
-    source: model.src_lang || "auto",
-    target: model.tgt_lang,
-    alternatives: Math.min(3, Number(state.beam) - 1),
-  });
-  const line = source.isFile
-    ? `echo ${quoted(state.text)} | regard translate RUN --beam ${state.beam} --alpha ${state.alpha}`
-    : `curl -s ${location.origin}${location.pathname.replace(/[^/]*$/, "")}translate -H 'Content-Type: application/json' -d ${quoted(body)}`;
+/** The run's languages, if the server would translate between them with this run: the first of several does. */
+function languages(runs) {
+  const own = runs.find(run => run.name === state.run);
+  const first = runs.find(run => run.src_lang === own.src_lang && run.tgt_lang === own.tgt_lang);
+  return first === own ? { source: own.src_lang, target: own.tgt_lang } : undefined;
+}
+
+const asText = question => ({ q: question.text, beam: question.beam, alpha: question.alpha });
+
+/** A text that is translated in several parts, put together again. */
+function whole({ look, runs, question, later }, numbers) {
+  const between = languages(runs);
+  if (look.parts.length < 2 || source.isFile || !between) return "";
+  const coming = source.translate({ ...asText(question), ...between });
+  return html(
+    "section",
+    { class: "card wide" },
+    html("h3", {}, t("translate.whole")),
+    html("p", { class: "soft" }, t("translate.whole.why", { n: look.parts.length })),
+    later(coming, ({ translatedText: text }) => {
+      numbers.whole = text;
+      return text.split("\n").map(line => html("p", { class: "big", dir: "auto", "data-whole": "" }, line));
+    }),
+  );
+}
+
+/** What gives the translation that is shown: anyone's question, or the page's own where that would be answered otherwise. */
+function lineFor({ runs, question }) {
+  if (source.isFile)
+    return `echo ${quoted(question.text)} | regard translate RUN --beam ${question.beam} --alpha ${question.alpha}`;
+  const between = languages(runs);
+  const isFree = Object.keys(FREE).every(name => !state[name]);
+  const [path, body] =
+    between && isFree
+      ? ["translate", { ...asText(question), ...between, alternatives: Math.min(3, question.beam - 1) }]
+      : ["inspect", question];
+  const address = `${location.origin}${location.pathname.replace(/[^/]*$/, "")}${path}`;
+  return `curl -s ${address} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body))}`;
+}
+
+function command(context) {
+  const line = lineFor(context);
   const done = html("span", { class: "soft", "aria-live": "polite" });
   const copy = html(
     "button",
@@ -145,15 +172,10 @@ function command(model) {
   );
 }
 
-export function draw(body, { look, model }) {
+export function draw(body, context) {
+  const { look } = context;
   const place = chosenPlace(look);
-  body.append(
-    html("p", { class: "soft hint" }, t("translate.hint")),
-    html("div", { class: "columns" }, alternatives(look, place), lookedAt(look, place)),
-    nBest(look),
-    command(model),
-  );
-  return {
+  const numbers = {
     text: look.source.text,
     translation: look.target.text,
     log_prob: look.log_prob,
@@ -162,4 +184,12 @@ export function draw(body, { look, model }) {
     place,
     attended: attended(look, place),
   };
+  body.append(
+    html("p", { class: "soft hint" }, t("translate.hint")),
+    html("div", { class: "columns" }, alternatives(look, place), lookedAt(look, place)),
+    whole(context, numbers),
+    nBest(look),
+    command(context),
+  );
+  return numbers;
 }

@@ -17,6 +17,9 @@ export function t(name, values = {}) {
   return words.replace(/\{(\w+)\}/g, (_, key) => values[key] ?? "");
 }
 
+/** A subword as it is read: without the sign for a space, and the end as a sign. */
+export const named = piece => (piece === "</s>" ? "■" : piece.replaceAll("▁", "") || "␣");
+
 export function languageName(code) {
   try {
     return code ? new Intl.DisplayNames([spoken === "zh" ? "zh-Hans" : "en"], { type: "language" }).of(code) : "";
