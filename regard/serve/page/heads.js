@@ -174,7 +174,7 @@ function weightsOf(values, site, rows, columns, spread) {
       label: t("heads.zoom"),
       tell: (row, column, value) => t("heads.tell", { row: rows[row], column: columns[column], share: percent(value) }),
     }),
-    legend("0 %", "100 %"),
+    legend(percent(0), percent(1)),
   ];
 }
 

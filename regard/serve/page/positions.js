@@ -58,7 +58,7 @@ function waves(table, width) {
   );
 }
 
-function likeness(table) {
+function likeness(table, isLearned) {
   const middle = Math.floor(table.length / 2);
   const from = table[middle];
   const points = table.map((row, position) => [position - middle, dot(from, row)]);
@@ -68,8 +68,8 @@ function likeness(table) {
       "section",
       { class: "card" },
       html("h3", {}, t("positions.dot")),
-      html("p", { class: "soft" }, t("positions.dot.why")),
-      lines({ curves: [{ name: "PE(p)·PE(p+k)", points }], label: t("positions.dot"), axis: "k", at: 0 }),
+      html("p", { class: "soft" }, t(isLearned ? "positions.learned.why" : "positions.dot.why")),
+      lines({ curves: [{ name: isLearned ? "P(p)·P(p+k)" : "PE(p)·PE(p+k)", points }], label: t("positions.dot"), axis: "k", at: 0 }),
     ),
   };
 }
@@ -111,7 +111,7 @@ export function draw(body, context) {
   if (isLearned && !look) return void body.append(html("p", { class: "soft" }, t("nothing")));
   const length = Math.max(NUM_POSITIONS, (look?.source.pieces.length ?? 0) + 1);
   const table = isLearned ? look.positions : sinusoids(length, width);
-  const { points, node } = likeness(table);
+  const { points, node } = likeness(table, isLearned);
   const numbers = { kind, table, dot_products: points };
   const figure = matrix({
     values: table,
