@@ -72,7 +72,8 @@ class Studio:
         return [float(value) for value in self.all(selector, attribute)]
 
     def text(self, selector: str) -> str:
-        return self.page.inner_text(selector)
+        """With plain spaces, also where a line may not break."""
+        return self.page.inner_text(selector).replace("\xa0", " ")
 
     def download(self) -> Any:
         """What the button for numbers gives."""
