@@ -166,7 +166,7 @@ def look(
     Example:
       regard look runs/mine "Guten Morgen!" -o look.html
     """
-    from regard.serve.look import LookSettings, write_look
+    from regard.serve.file import LookSettings, write_look
 
     settings = LookSettings(run=run, text=sentence, output=output, target=target, beam=beam, alpha=alpha, lang=lang or "")
     print(write_look(settings))

@@ -131,17 +131,20 @@ def test_in_the_end_there_is_a_page(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     assert demo(folder, "--minutes", "0.02").returncode == 0
     command = [word for word in demo_command(folder) if word != "--no-serve"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    line = next(line for line in process.stderr if "regard serves at" in line)
-    address = re.findall(r"http://\S+", line)[0]
-    with urllib.request.urlopen(address) as page:
-        assert page.status == 200 and b"<html" in page.read()
-    with urllib.request.urlopen(f"{address}runs") as runs:
-        assert json.loads(runs.read()) == [{"name": "demo", "src_lang": "de", "tgt_lang": "en"}]
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 0
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = next(line for line in process.stderr if "regard serves at" in line)
+            address = re.findall(r"http://\S+", line)[0]
+            with urllib.request.urlopen(address) as page:
+                assert page.status == 200 and b"<html" in page.read()
+            with urllib.request.urlopen(f"{address}runs") as runs:
+                assert json.loads(runs.read()) == [{"name": "demo", "src_lang": "de", "tgt_lang": "en"}]
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+            assert process.returncode == 0
+        finally:
+            process.kill()
 
 
 def _has_begun(run: Run) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from regard.inspection.look import Question, look
 from regard.model.trace import Head, Intervention
-from regard.serve.look import PAGE, modules
+from regard.serve.file import PAGE, modules
 from regard.translate.translator import load
 from tests.commands.test_bench import run
 
@@ -70,3 +70,7 @@ def test_mistakes_are_told_in_a_sentence(tmp_path: Path) -> None:
         assert result.returncode == 2
         assert said in result.stderr and "Traceback" not in result.stderr
     assert not output.exists()
+    for path, said in ((tmp_path / "none" / "look.html", "there is no folder"), (tmp_path, "is a folder; give a file")):
+        result = run("look", str(RUN), TEXT, "-o", str(path))
+        assert result.returncode == 2
+        assert said in result.stderr

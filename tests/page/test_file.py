@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from regard.serve.look import LookSettings, write_look
+from regard.serve.file import LookSettings, write_look
 from tests.page.browser import VIEWS, Studio, needs_chromium
 from tests.page.conftest import RUN, TEXT
 

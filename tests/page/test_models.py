@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 
 from regard.checkpoint import Run
 from regard.inspection.look import Question, look
-from regard.serve.look import LookSettings, write_look
+from regard.serve.file import LookSettings, write_look
 from regard.translate.translator import load
 from tests.oracles.runs import make_tokenizer, make_translator, write_run
 from tests.page.browser import VIEWS, Studio, needs_chromium
@@ -117,6 +117,6 @@ def test_letters_without_spaces_are_a_sentence_too(browser: Browser) -> None:
 
 def test_an_address_may_say_anything(browser: Browser) -> None:
     with page_of(browser, RUN) as studio:
-        for view in (view for view in VIEWS if view != "residual"):
+        for view in VIEWS:
             studio.open(view, text="Guten Morgen!", lang="en", **NO_NUMBERS)
             assert "NaN" not in studio.text("#view") and "undefined" not in studio.text("#view"), view

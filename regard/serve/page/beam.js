@@ -1,9 +1,9 @@
 // View 8: every hypothesis that the search went on with, ended or gave up.
 
-import { bare, html, number, svg, textOf } from "./drawing.js";
+import { html, number, svg, textOf } from "./drawing.js";
 import * as source from "./source.js";
 import { set, state } from "./state.js";
-import { t } from "./words.js";
+import { named, t } from "./words.js";
 
 const COLUMN = 134;
 const ROW = 38;
@@ -65,7 +65,7 @@ function edge(node, isBest) {
 }
 
 function nodeOf(node, isBest, isStop, note) {
-  const label = node.piece === "</s>" ? "■" : short(bare(node.piece) || "␣");
+  const label = short(named(node.piece));
   const id = idOf(node);
   const amount = (value, down) =>
     svg("text", { class: "amount", x: x(node) + BOX - 5, y: y(node) + down, "text-anchor": "end" }, number(value, 2));

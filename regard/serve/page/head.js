@@ -124,9 +124,9 @@ function scored({ scale, scores, weights }, columns, open) {
 function summed({ weights, output }, found, columns) {
   const high = largest(found.values);
   const rows = columns.map((name, n) => {
-    const row = html("div", { class: "strip-row" }, html("span", {}, name), strip([found.values[n]], high, `v ${name}`));
-    row.style.opacity = String(0.15 + 0.85 * weights[n] ** 0.5);
-    return row;
+    const value = strip([found.values[n]], high, `v ${name}`);
+    value.style.opacity = String(0.15 + 0.85 * weights[n] ** 0.5);
+    return html("div", { class: "strip-row" }, html("span", {}, name), value);
   });
   const result = html("div", { class: "strip-row result" }, html("span", {}, "Σ"), strip([output], high, "Σ"));
   return html(

@@ -152,7 +152,7 @@ export function draw(body, context) {
   const causal = table(size, size, (row, column) => isOff || column <= row);
   const both = table(paddedInputs.length, paddedInputs.length, (row, column) => (isOff || column <= row) && column < size);
   const numbers = { padding, causal, both };
-  const cell = Math.max(10, Math.min(20, 230 / Math.max(padded.length, paddedInputs.length))); // the same for all three
+  const cell = Math.max(10, Math.min(20, 190 / Math.max(padded.length, paddedInputs.length))); // the same for all three
   body.append(
     html(
       "div",

@@ -1,8 +1,8 @@
 // View 9: what flows through the layers, what each would say, and what the feed-forward networks do.
 
-import { bare, html, legend, lines, matrix, mean, number, percent } from "./drawing.js";
-import { set, state } from "./state.js";
-import { t } from "./words.js";
+import { html, legend, lines, matrix, mean, number, percent } from "./drawing.js";
+import { set, state, within } from "./state.js";
+import { named, t } from "./words.js";
 
 function stages(stack, layers) {
   const parts = stack === "encoder" ? ["self", "ffn"] : ["self", "cross", "ffn"];
@@ -69,7 +69,7 @@ function lens(look, outputs, isShared) {
             "data-prob": one.prob,
             "data-own": one.own,
           },
-          html("span", {}, one.piece === "</s>" ? "■" : bare(one.piece) || "␣"),
+          html("span", {}, named(one.piece)),
           html("small", {}, percent(one.prob)),
         );
         cell.style.setProperty("--share", `${Math.round(100 * one.prob)}%`);
@@ -100,8 +100,7 @@ function lens(look, outputs, isShared) {
 function activations(look, stack, model, names) {
   const shares = look.activations[stack];
   const most = shares.length - 1;
-  const asked = Math.trunc(Number(state.layer)); // of an address that anyone can write
-  const layer = state.layer === "" || !(asked >= 0) ? most : Math.min(asked, most);
+  const layer = state.layer === "" ? most : within(state.layer, most);
   const rows = shares.map((_, n) => t("layer", { n: n + 1 }));
   return html(
     "section",

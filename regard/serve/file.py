@@ -42,10 +42,15 @@ class LookSettings:
 
 def write_look(settings: LookSettings) -> str:
     """Writes the file and returns its size in words."""
+    path = settings.output
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no folder {path.parent} to write {path.name} into")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give a file to write to, such as {path / 'look.html'}")
     [run] = load_runs([settings.run], device="auto")
     page = in_one_file(answers(run, settings)).encode("utf-8", errors="replace")
-    write_atomically(settings.output, page)
-    return f"{settings.output}: {len(page) / 1e6:.1f} MB, to be opened in any browser"
+    write_atomically(path, page)
+    return f"{path}: {len(page) / 1e6:.1f} MB, to be opened in any browser"
 
 
 def answers(run: ServedRun, settings: LookSettings) -> Json:
