@@ -165,13 +165,8 @@ class Connection:
         if self.streams is None:
             self.streams = await asyncio.open_connection("127.0.0.1", self.port)
         reader, writer = self.streams
-        head = (
-            "POST /translate HTTP/1.1",
-            "Host: localhost",
-            "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
-        )
-        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        head = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        writer.write(f"POST /translate HTTP/1.1\r\n{head}\r\n\r\n".encode() + body)
         answer = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = re.search(rb"content-length: (\d+)", answer)
         content = await reader.readexactly(int(length[1])) if length else b""
@@ -305,6 +300,8 @@ def main() -> None:
             rates[count] = results.throughput
             print(results.row(f"{count} client{'s' if count > 1 else ''}"), dict(results.errors) or "", flush=True)
         peak = max(rates.values())
+        if not peak:
+            raise ValueError("no request was answered as it should be")
         flooded = asyncio.run(load.flood(2 * peak, options.seconds))
         print(flooded.row(f"{2 * peak:.0f} requests a second"), dict(flooded.errors) or "", flush=True)
     with serving(options.run, *flags, "--batch-tokens", "1", "--wait-ms", "0", "--queue-tokens", "100000") as port:
