@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import typer
 from playwright.sync_api import Page, sync_playwright
 
+from regard.checkpoint import Run
 from scripts.load import serving
 
 DOCS = Path(__file__).parents[1] / "docs" / "pictures"
@@ -21,7 +22,7 @@ PICTURES: tuple[tuple[str, int, dict[str, str]], ...] = (
     ("map", 1280, {"view": "map", "block": "cross.decoder"}),
     ("subwords", 1280, {"view": "subwords", "word": "2"}),
     ("positions", 1280, {"view": "positions", "positions": "off"}),
-    ("masks", 1280, {"view": "masks"}),
+    ("masks", 1280, {"view": "masks", "causal": "off"}),
     ("heads", 1280, {"view": "heads", "head": "1", "tried": "yes"}),
     ("head", 1280, {"view": "head", "head": "1", "query": "2"}),
     ("decoding", 1280, {"view": "decoding", "step": "1", "reference": "Most people in Japan eat rice every day."}),
@@ -34,18 +35,20 @@ PICTURES: tuple[tuple[str, int, dict[str, str]], ...] = (
 )
 
 
-def main(run: Annotated[Path, typer.Argument(help="a run's folder")]) -> None:
-    with serving(str(run), "--port", "8000") as port:  # which is seen in the pictures
-        shoot(f"http://127.0.0.1:{port}/")
+def main(run: Annotated[Path, typer.Argument(help="a run's folder, with checkpoints")]) -> None:
+    first, *_ = Run(run).saved_steps()
+    with serving(str(run), str(Run(run).checkpoint_path(first)), "--port", "8000") as port:  # which is seen in the pictures
+        shoot(f"http://127.0.0.1:{port}/", f"{run.name}@{first}")
 
 
-def shoot(address: str) -> None:
+def shoot(address: str, other: str) -> None:
+    """`other` is the run that Training compares with."""
     DOCS.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, width, state in PICTURES:
             page = browser.new_page(viewport={"width": width, "height": 800})
-            told = {"lang": "en", "theme": "light", "text": TEXT, **state}
+            told = {"lang": "en", "theme": "light", "text": TEXT, "other": other, **state}
             page.goto(f"{address}#{urlencode(told)}")
             page.wait_for_selector(f"#view[data-view={state['view']}] .body")
             page.wait_for_selector("[aria-busy=true]", state="detached")

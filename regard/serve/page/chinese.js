@@ -311,6 +311,6 @@ export const chinese = {
   "training.finished": "已完成",
   "training.live": "正在训练，实时更新",
   "training.compare": "另一个模型，同一个句子",
-  "training.compare.why": "它的曲线也画在上面。",
+  "training.compare.why": "如果曲线不同，也会画在上方。",
   "training.alone": "同时加载多个模型（regard serve A B），就可以在这里比较。",
 };

@@ -330,6 +330,6 @@ export const english = {
   "training.finished": "finished",
   "training.live": "in training, followed live",
   "training.compare": "Another run, the same sentence",
-  "training.compare.why": "Its curves are drawn above, too.",
+  "training.compare.why": "Its curves are drawn above, too, where they are not the same.",
   "training.alone": "Serve several runs (regard serve A B) to compare them here.",
 };

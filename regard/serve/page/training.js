@@ -13,6 +13,9 @@ const curve = (name, lines_, key) => ({
   points: lines_.filter(line => line[key] !== undefined).map(line => [line.step, line[key]]),
 });
 
+/** A checkpoint has its run's curves, which need not be drawn twice. */
+const isSame = (one, other) => JSON.stringify(one.metrics) === JSON.stringify(other.metrics);
+
 function charts(found, other) {
   const all = (key, names) =>
     [
@@ -80,7 +83,8 @@ function follow(place, numbers, told) {
   };
   const drawn = ({ found, other }) => {
     Object.assign(numbers, { run: state.run, training: found, other });
-    place.replaceChildren(summary(found), html("div", { class: "columns" }, charts(found, other)));
+    const beside = other && !isSame(found, other.found) ? other : undefined;
+    place.replaceChildren(summary(found), html("div", { class: "columns" }, charts(found, beside)));
     if (!source.isFile && !(found.is_finished && (other?.found.is_finished ?? true))) again();
   };
   return both().then(drawn, problem => {
