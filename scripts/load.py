@@ -266,7 +266,8 @@ def fuzz(run: str, name: str, count: int, *flags: str) -> None:
     print(f"malformed requests: {sum(statuses.values()):,}; 5xx other than 503, or no answer: {failures}")
     names = {NO_ANSWER: "no answer", NOT_SENT: "not sent"}
     print("  " + ", ".join(f"{names.get(status, status)}: {number:,}" for status, number in sorted(statuses.items())))
-    print(f"  memory: {before / 2**20:.1f} MiB after {WARM_UP:,} others, {after / 2**20:.1f} MiB after ({after / before - 1:+.1%})\n")
+    change = f"{after / 2**20:.1f} MiB after ({after / before - 1:+.1%})"
+    print(f"  memory: {before / 2**20:.1f} MiB before, warmed up by {WARM_UP:,} others; {change}\n")
 
 
 def main() -> None:
