@@ -121,8 +121,9 @@ def test_the_client_of_deepl(server: Server) -> None:
 
 
 @pytest.mark.slow
-def test_the_server_translates_as_python_and_the_command_line_do_also_for_32_at_once(server: Server) -> None:
-    """200 sentences, each alone in its request, and in lists; batches come about as they will."""
+def test_server_and_page_translate_as_python_and_the_command_line_do_also_for_32_at_once(server: Server) -> None:
+    """200 sentences, each alone in its request, and in lists; batches come about as they will. The page shows the target of
+    what it inspects."""
     sentences = list(read_lines(text("test", "de")))[:200]
     python = [one.text for one in regard.load(RUN, device="cpu").translate(sentences)]
     command = [sys.executable, "-m", "regard", "translate", str(RUN), "--device", "cpu"]
@@ -133,9 +134,13 @@ def test_the_server_translates_as_python_and_the_command_line_do_also_for_32_at_
     def translated(q: str | Sequence[str]) -> Any:
         return server.post("/translate", {"q": q, "source": "de", "target": "en"})["translatedText"]
 
+    def inspected(sentence: str) -> Any:
+        return server.post("/inspect", {"run": RUN.name, "text": sentence})["target"]["text"]
+
     before = server.metric("regard_batch_texts_count")
     with ThreadPoolExecutor(32) as pool:
         assert list(pool.map(translated, sentences)) == python
+        assert list(pool.map(inspected, sentences)) == python
     assert server.metric("regard_batch_texts_count") - before < len(sentences), "nothing was batched"
     assert [one for start in range(0, 200, 50) for one in translated(sentences[start : start + 50])] == python
 
