@@ -33,7 +33,8 @@ def serve(settings: ServeSettings) -> None:
             console.print(
                 "warning: whoever reaches this machine may use this server; give --api-key, or leave --host at 127.0.0.1"
             )
-        console.print(f"regard serves at {_address(sock)}/ (its API: /docs; to stop: Ctrl-C)", markup=False)
+        key = "/?api_key=KEY" if settings.api_keys else "/"
+        console.print(f"regard serves at {_address(sock)}{key} (its API: /docs; to stop: Ctrl-C)", markup=False)
         config = uvicorn.Config(
             make_app(service),
             log_level="warning",

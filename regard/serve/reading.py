@@ -151,7 +151,12 @@ def require_key(request: Request, keys: Iterable[str], given: object = None) -> 
             secrets.compare_digest(offer.encode("utf-8", "surrogatepass"), key) for key in wanted
         ):
             return
-    raise RefusalError(403, "this server needs an API key; send it as api_key, or as Authorization: Bearer KEY")
+    if any(offers):
+        raise RefusalError(403, "this API key is not known here")
+    raise RefusalError(
+        403,
+        "this server needs an API key; send it as api_key or as Authorization: Bearer KEY; its page opens as /?api_key=KEY",
+    )
 
 
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

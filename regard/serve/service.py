@@ -131,9 +131,7 @@ class Service:
         codes = sources_for(self.runs, target)
         if not codes:
             raise _no_such_pair()
-        if len(codes) == 1:
-            return codes[0], 1.0
-        return self.detector.detect(text, codes)[0]
+        return next(found for found in self.detector.detect(text) if found[0] in codes)
 
     def _run(self, source: str, target: str) -> ServedRun:
         if run := run_for(self.runs, source, target):

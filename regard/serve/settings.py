@@ -1,10 +1,13 @@
 """What a server is told: where it listens, who may ask, and how much at once."""
 
+import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 MEBIBYTE = 2**20
+NAME = re.compile(r"[\w.-]+|\[[0-9a-fA-F:.]+\]")
+ORIGIN = re.compile(rf"https?://({NAME.pattern})(:\d+)?")
 MOST_TEXTS = 1000  # whatever the limit
 
 
@@ -79,6 +82,12 @@ class ServeSettings:
                 "an API key is empty, or has a space or another character that headers do not carry; give one of letters "
                 "and digits that is hard to guess"
             )
+        for origin in self.cors:
+            if origin != "*" and not ORIGIN.fullmatch(origin):
+                raise ValueError(f"--cors {origin} is no origin; give one like https://their.example, without a path")
+        for name in self.names:
+            if not NAME.fullmatch(name):
+                raise ValueError(f"--name {name} is no host; give one like translate.example")
 
 
 def is_every_interface(address: str) -> bool:

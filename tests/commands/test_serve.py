@@ -160,12 +160,12 @@ def test_what_is_wrong_never_breaks_a_real_server(server: Server) -> None:
     for raw in (
         b"\x00\x01\x02\r\n\r\n",
         b"GET\r\n\r\n",
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        b"POST /translate HTTP/1.1\r\nHost: [::1]\r\nContent-Length: -5\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
         b"GET / HTTP/9.9\r\n\r\n",
-        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: [::1]\r\n\r\n",
     ):
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
             sock.sendall(raw)
@@ -180,7 +180,7 @@ def test_what_is_wrong_never_breaks_a_real_server(server: Server) -> None:
 def test_a_chunked_body_is_cut_off(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
         sock.sendall(
-            b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"POST /translate HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
         chunk = b"10000\r\n" + b"a" * 0x10000 + b"\r\n"
         sent, answer = 0, b""
@@ -215,7 +215,9 @@ def test_a_signal_finishes_what_is_running(number: int) -> None:
 def test_who_hangs_up_is_not_worked_for() -> None:
     """The request waits for others for a second, and its sender hangs up in that second."""
     body = json.dumps({"q": SENTENCES[0], "source": "de", "target": "en"}).encode()
-    head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST /translate HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     with serving("--wait-ms", "1000") as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
             sock.sendall(head.encode() + body)
