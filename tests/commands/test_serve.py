@@ -180,7 +180,8 @@ def test_what_is_wrong_never_breaks_a_real_server(server: Server) -> None:
 def test_a_chunked_body_is_cut_off(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
         sock.sendall(
-            b"POST /translate HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"POST /translate HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
         )
         chunk = b"10000\r\n" + b"a" * 0x10000 + b"\r\n"
         sent, answer = 0, b""
