@@ -328,6 +328,14 @@ def run_and_step(path: Path) -> tuple[Run, int | None]:
     return Run(path), None
 
 
+def require_place_for(path: Path) -> None:
+    """That a file of this name can be written, before anything is computed for it."""
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no folder {path.parent} to write {path.name} into")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give a file to write to")
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     workshop = path.with_name(f".{path.name}.writing")
     try:

@@ -34,7 +34,7 @@ from hypothesis.strategies import SearchStrategy
 from schemathesis.core.result import Ok
 
 import regard
-from regard.serve.settings import Limits
+from regard.serve.settings import DEFAULT_LIMITS
 from regard.text.corpus import read_lines
 from scripts.malformed import malformed
 
@@ -116,7 +116,7 @@ def send_own(port: int, run: str, count: int, statuses: Counter[int]) -> None:
             statuses[answer.status_code] += 1
         except requests.ConnectionError:
             # Cut off while it was sent, which is what a body too large deserves, and no other.
-            statuses[413 if len(body) > Limits().body_bytes else NO_ANSWER] += 1
+            statuses[413 if len(body) > DEFAULT_LIMITS.body_bytes else NO_ANSWER] += 1
         except requests.Timeout:
             statuses[NO_ANSWER] += 1
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from regard.checkpoint import write_atomically
+from regard.checkpoint import require_place_for, write_atomically
 from regard.inspection.look import Json, Question, describe, look, one_head, passed
 from regard.model.trace import Head, Intervention, Site
 from regard.serve.runs import ServedRun, load_runs
@@ -43,10 +43,7 @@ class LookSettings:
 def write_look(settings: LookSettings) -> str:
     """Writes the file and returns its size in words."""
     path = settings.output
-    if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {path.parent} to write {path.name} into")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give a file to write to, such as {path / 'look.html'}")
+    require_place_for(path)
     [run] = load_runs([settings.run], device="auto")
     page = in_one_file(answers(run, settings)).encode("utf-8", errors="replace")
     write_atomically(path, page)

@@ -15,6 +15,7 @@ from typing import Any, Literal, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from regard.checkpoint import require_place_for
 from regard.text.corpus import STDIN, count_lines, read_lines
 from regard.train.metrics import perplexity
 from regard.translate.search import BatchSize, Search
@@ -188,10 +189,7 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
             sys.stdout.reconfigure(encoding="utf-8")
         yield sys.stdout
         return
-    if not path.parent.is_dir():
-        raise ValueError(f"there is no folder {path.parent} to write {path.name} into")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give a file to write to")
+    require_place_for(path)
     is_special = path.exists() and not path.is_file()  # such as /dev/null
     part = path if is_special else path.with_name(f"{path.name}.part")
     openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}

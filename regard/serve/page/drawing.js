@@ -272,6 +272,16 @@ export function bars(rows, { most, label } = {}) {
   );
 }
 
+/** Something that is on or off, with its words beside it. */
+export function onOff(isOn, attributes, ...words) {
+  return html(
+    "label",
+    { class: "switch" },
+    html("input", { type: "checkbox", role: "switch", checked: isOn, ...attributes }),
+    words,
+  );
+}
+
 /** The steps from nothing to everything of a scale, with its ends. */
 export function legend(low, high, options = {}) {
   const values = Array.from({ length: 60 }, (_, n) => (options.diverging ? -1 + (2 * n) / 59 : n / 59));

@@ -1,6 +1,6 @@
 // View 5: every head there is; one of them large; and the model without some of them.
 
-import { bars, entropy, heat, html, legend, matrix, mean, number, percent } from "./drawing.js";
+import { bars, entropy, heat, html, legend, matrix, mean, number, onOff, percent } from "./drawing.js";
 import { set, state, within } from "./state.js";
 import { versus } from "./without.js";
 import { t } from "./words.js";
@@ -77,17 +77,13 @@ function tile(weights, spread, [site, layer, head], chosen, off) {
       heat(weights),
       html("small", {}, `${layer + 1}.${head + 1}`, html("span", {}, `H ${number(here, 2)}`)),
     ),
-    html(
-      "label",
-      { class: "switch" },
-      html("input", {
-        type: "checkbox",
-        role: "switch",
-        checked: !isOff,
+    onOff(
+      !isOff,
+      {
         "data-key": `switch-${layer}-${head}`,
         "aria-label": t("heads.switch", told),
         onchange: () => toggle(off, [site, layer, head]),
-      }),
+      },
       html("small", {}, t(isOff ? "heads.is-off" : "heads.is-on")),
     ),
   );

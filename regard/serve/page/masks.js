@@ -1,6 +1,6 @@
 // View 4: what may not be seen, and what happens to earlier words when later ones are (claims M6, M8, M9).
 
-import { html, matrix, number, textOf } from "./drawing.js";
+import { html, matrix, number, onOff, textOf } from "./drawing.js";
 import * as source from "./source.js";
 import { set, state } from "./state.js";
 import { named, t } from "./words.js";
@@ -92,18 +92,8 @@ function compared([kept, keptOther, open, openOther], numbers) {
 }
 
 function causalSwitch() {
-  return html(
-    "label",
-    { class: "switch" },
-    html("input", {
-      type: "checkbox",
-      role: "switch",
-      checked: state.causal !== "off",
-      "data-key": "causal",
-      onchange: event => set({ causal: event.target.checked ? "on" : "off" }),
-    }),
-    t("masks.switch"),
-  );
+  const change = event => set({ causal: event.target.checked ? "on" : "off" });
+  return onOff(state.causal !== "off", { "data-key": "causal", onchange: change }, t("masks.switch"));
 }
 
 function experiment({ look, ask, later }, numbers) {

@@ -1,6 +1,6 @@
 // View 3: the waves that tell places apart, and a model without them (claims M12 to M15).
 
-import { html, lines, matrix, number } from "./drawing.js";
+import { html, lines, matrix, number, onOff } from "./drawing.js";
 import { set, state, within } from "./state.js";
 import { dot, largest } from "./vectors.js";
 import { versus } from "./without.js";
@@ -80,23 +80,13 @@ function without({ look, askSame, later }, numbers) {
     return versus(look, answer, t("positions.with"), t("positions.without"));
   };
   const isOff = state.positions === "off";
+  const change = event => set({ positions: event.target.checked ? "on" : "off" });
   return html(
     "section",
     { class: "card wide" },
     html("h3", {}, t("positions.switch")),
     html("p", { class: "soft" }, t("positions.switch.why")),
-    html(
-      "label",
-      { class: "switch" },
-      html("input", {
-        type: "checkbox",
-        role: "switch",
-        checked: !isOff,
-        "data-key": "positions",
-        onchange: event => set({ positions: event.target.checked ? "on" : "off" }),
-      }),
-      t("positions.add"),
-    ),
+    onOff(!isOff, { "data-key": "positions", onchange: change }, t("positions.add")),
     isOff
       ? later(askSame({ positions: false }), compare)
       : html("p", { class: "big", dir: "auto" }, look.target.text || "–"),
