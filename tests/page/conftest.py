@@ -44,13 +44,15 @@ class Truth:
         return self.translator.tokenizer.tgt.decode(self.tgt_ids)
 
 
-@pytest.fixture(scope="session")
+# Playwright keeps an event loop running in this thread as long as it is open: it ends with the tests of the
+# page, or no later test could run a coroutine.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with browsing() as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server() -> Iterator[tuple[str, Truth]]:
     with serving({"one": RUN, "two": RUN}) as (address, served):
         translator = served.translators["one"]
