@@ -34,11 +34,14 @@ test: install
 test-all: install tools
 	$(BIN)/python -m pytest $(ARGS)
 
-# What only the slow tests need. torch.compile generates C++ for a CPU; the page is tested in a browser.
+# What only the slow tests need. torch.compile generates C++ for a CPU; the page is tested in a browser, in Chinese too.
 tools:
 	@command -v chromium >/dev/null || \
 		{ command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qqy chromium; } || \
 		echo "chromium is missing: install it to run the tests of the page"
+	@fc-list :lang=zh 2>/dev/null | grep -q . || \
+		{ command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qqy fontconfig fonts-noto-cjk; } || \
+		echo "a Chinese font is missing: install one (fonts-noto-cjk) to run the tests of the page"
 	@command -v g++ >/dev/null || \
 		{ command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qqy g++; } || \
 		echo "g++ is missing: install it to run the tests of compiled code"
