@@ -7,9 +7,12 @@ from typing import Any, Literal, get_args
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "silu"]
-Positions = Literal["sinusoidal", "learned"]
+Positions = Literal["sinusoidal", "learned", "none"]
 SharedEmbeddings = Literal["all", "target", "none"]
-ModelKind = Literal["transformer"]
+ModelKind = Literal["transformer", "rnn", "rnn-attention", "language"]
+Cell = Literal["lstm", "gru"]
+Score = Literal["additive", "dot", "scaled"]
+Ablation = Literal["none", "scale", "residual", "causal-mask", "query-key", "key-value", "projections"]
 Schedule = Literal["inverse_sqrt", "linear", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16", "float64"]
 Compile = Literal["auto", "on", "off"]
@@ -20,6 +23,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "activation": get_args(Activation),
     "positions": get_args(Positions),
     "shared_embeddings": get_args(SharedEmbeddings),
+    "cell": get_args(Cell),
+    "score": get_args(Score),
+    "ablation": get_args(Ablation),
 }
 COUNTS = (
     "src_vocab_size",
@@ -29,17 +35,21 @@ COUNTS = (
     "d_model",
     "num_heads",
     "d_ff",
+    "d_state",
     "max_positions",
 )
+RECURRENT: tuple[ModelKind, ...] = ("rnn", "rnn-attention")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The Transformer's sizes and options. The defaults are the paper's base model (Table 3)."""
+    """A model's sizes and options. The defaults are the paper's base model (Table 3); what belongs to one kind of model only
+    says so, and the others pass it over."""
 
     src_vocab_size: int  # the tokenizer's; not to be set
     tgt_vocab_size: int  # the tokenizer's; not to be set
-    kind: ModelKind = "transformer"  # what it is; the RNNs that came before are to follow
+    # "rnn": encoder and decoder with one fixed vector between; "rnn-attention": with attention; "language": decoder only.
+    kind: ModelKind = "transformer"
     pad_id: int = 0  # the tokenizer's; not to be set
     encoder_layers: int = 6  # N on the left of Figure 1
     decoder_layers: int = 6  # N on its right
@@ -48,7 +58,7 @@ class ModelConfig:
     d_ff: int = 2048  # inside the feed-forward networks
     norm: Norm = "post"  # LayerNorm after each residual sum, as in the paper, or before each sub-layer
     activation: Activation = "relu"  # of the feed-forward networks
-    positions: Positions = "sinusoidal"  # section 3.5, or a table that is learnt
+    positions: Positions = "sinusoidal"  # section 3.5, or a table that is learnt, or none
     max_positions: int = 1024  # learned positions only; sinusoids have no maximum
     # "all": source, target and output share one matrix (section 3.4); "target": target and output.
     shared_embeddings: SharedEmbeddings = "all"
@@ -57,6 +67,10 @@ class ModelConfig:
     embedding_dropout: float = 0.1  # on embedding + position
     attention_dropout: float = 0.0  # on attention weights
     activation_dropout: float = 0.0  # between the two maps of the feed-forward network
+    cell: Cell = "lstm"  # of the RNNs
+    d_state: int = 512  # of the RNNs' states
+    score: Score = "additive"  # how rnn-attention compares a state with the source; "scaled" is the Transformer's
+    ablation: Ablation = "none"  # one thing taken out of the Transformer, to see what it was good for
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -69,11 +83,12 @@ class ModelConfig:
                 self._require(field.name, 0.0 <= getattr(self, field.name) < 1.0, "at least 0 and below 1")
         smallest_vocab = min(self.src_vocab_size, self.tgt_vocab_size)
         self._require("pad_id", 0 <= self.pad_id < smallest_vocab, f"an id below {smallest_vocab}")
-        if self.d_model % self.num_heads:
+        if self.d_model % self.num_heads and not self.is_recurrent:
             raise ValueError(
                 f"model.d_model = {self.d_model} cannot be split evenly over model.num_heads = {self.num_heads}"
             )
-        self._require("d_model", self.positions == "learned" or self.d_model % 2 == 0, "even for sinusoidal positions")
+        self._require("d_model", self.positions != "sinusoidal" or self.d_model % 2 == 0, "even for sinusoidal positions")
+        self._require("ablation", self.ablation == "none" or self.kind == "transformer", "none: only Transformers have it")
         if self.shared_embeddings == "all" and self.src_vocab_size != self.tgt_vocab_size:
             raise ValueError(
                 f"model.shared_embeddings is 'all', but the source vocabulary has {self.src_vocab_size} entries and the "
@@ -85,18 +100,22 @@ class ModelConfig:
             raise ValueError(f"model.{name} is {getattr(self, name)}; it must be {what}")
 
     @property
+    def is_recurrent(self) -> bool:
+        return self.kind in RECURRENT
+
+    @property
     def d_head(self) -> int:
         return self.d_model // self.num_heads
 
     @property
     def longest_sequence(self) -> int:
-        """In tokens, on either side. Sinusoids have no end, but memory has."""
-        return self.max_positions if self.positions == "learned" else 2**20
+        """In tokens, on either side. Sinusoids and RNNs have no end, but memory has."""
+        return self.max_positions if self.positions == "learned" and not self.is_recurrent else 2**20
 
     @classmethod
-    def preset(cls, name: str, *, vocab_size: int) -> "ModelConfig":
+    def preset(cls, name: str, *, vocab_size: int, kind: ModelKind = "transformer") -> "ModelConfig":
         """One of the named sizes, with one vocabulary for both sides."""
-        return cls(src_vocab_size=vocab_size, tgt_vocab_size=vocab_size, **model_preset(name))
+        return cls(src_vocab_size=vocab_size, tgt_vocab_size=vocab_size, **model_preset(name, kind))
 
 
 # name: (layers on each side, d_model, heads, d_ff, dropout). "base" and "big" are the paper's (Table 3).
@@ -106,16 +125,28 @@ PRESETS: dict[str, tuple[int, int, int, int, float]] = {
     "base": (6, 512, 8, 2048, 0.1),
     "big": (6, 1024, 16, 4096, 0.3),
 }
+# name: (layers on each side, d_state of rnn, d_state of rnn-attention). As many parameters as the Transformer's, to 1 %.
+RECURRENT_PRESETS: dict[str, tuple[int, int, int]] = {
+    "tiny": (1, 88, 64),
+    "small": (2, 384, 272),
+    "base": (2, 1128, 800),
+    "big": (2, 2256, 1600),
+}
 
 
-def model_preset(name: str) -> dict[str, Any]:
+def model_preset(name: str, kind: ModelKind = "transformer") -> dict[str, Any]:
     """The fields of a `ModelConfig` that a preset decides."""
     if name not in PRESETS:
         meant = difflib.get_close_matches(name, PRESETS, n=1)
         advice = f"did you mean {meant[0]}?" if meant else f"choose one of {', '.join(PRESETS)}"
         raise ValueError(f"there is no preset {name!r}; {advice}")
     layers, d_model, num_heads, d_ff, dropout = PRESETS[name]
+    recurrent = {}
+    if kind in RECURRENT:
+        layers, *states = RECURRENT_PRESETS[name]
+        recurrent = {"num_heads": 1, "d_state": states[RECURRENT.index(kind)]}
     return {
+        "kind": kind,
         "encoder_layers": layers,
         "decoder_layers": layers,
         "d_model": d_model,
@@ -123,6 +154,7 @@ def model_preset(name: str) -> dict[str, Any]:
         "d_ff": d_ff,
         "dropout": dropout,
         "embedding_dropout": dropout,
+        **recurrent,
     }
 
 

@@ -106,7 +106,7 @@ def main() -> None:
     for layer, where, kind in sorted({key[:3] for key in counts}):
         of = {name: counts[layer, where, kind, name] for name in ("links", "possible", "sure", "all sure")}
         rate = 1 - (of["sure"] + of["possible"]) / (of["links"] + of["all sure"])
-        is_ours = Place(layer, where == "fed in") == place_for(len(translator.models[0].decoder)) and kind == "all"
+        is_ours = Place(layer, where == "fed in") == place_for(translator.models[0].config.decoder_layers) and kind == "all"
         print(
             f"layer {layer + 1}, {where:9}, {kind:8}: AER {rate:.3f}, precision {of['possible'] / of['links']:.3f}, "
             f"recall {of['sure'] / of['all sure']:.3f}{'  (what regard uses)' if is_ours else ''}"

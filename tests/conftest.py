@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from regard.config import ModelConfig
+from regard.model.kinds import EncoderDecoder, build
 from regard.model.transformer import Transformer
 
 VOCAB_SIZE = 23
@@ -27,6 +28,7 @@ def tiny_config(**changes: Any) -> ModelConfig:
         d_model=16,
         num_heads=4,
         d_ff=32,
+        d_state=12,
         dropout=0.0,
         embedding_dropout=0.0,
         max_positions=64,
@@ -34,10 +36,26 @@ def tiny_config(**changes: Any) -> ModelConfig:
     return replace(config, **changes)
 
 
+# All that translate: what search, scoring and serving ask of one they may ask of each.
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "transformer": {},
+    "rnn": {"kind": "rnn"},
+    "rnn-gru": {"kind": "rnn", "cell": "gru"},
+    "rnn-attention": {"kind": "rnn-attention"},
+    "rnn-attention-gru-dot": {"kind": "rnn-attention", "cell": "gru", "score": "dot"},
+}
+
+
 def make_model(dtype: torch.dtype = torch.float64, **changes: Any) -> Transformer:
+    model = make_system(dtype, **changes)
+    assert isinstance(model, Transformer)
+    return model
+
+
+def make_system(dtype: torch.dtype = torch.float64, **changes: Any) -> EncoderDecoder:
     """A tiny model in eval mode, all of whose parameters are random: at its first values, attention would be all but
     uniform and biases and gains would be invisible to any comparison."""
-    model = Transformer(tiny_config(**changes)).to(dtype).eval()
+    model = build(tiny_config(**changes)).to(dtype).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "embedding" in name or "positions" in name:
@@ -50,6 +68,11 @@ def make_model(dtype: torch.dtype = torch.float64, **changes: Any) -> Transforme
 @pytest.fixture
 def model() -> Transformer:
     return make_model()
+
+
+@pytest.fixture(params=SYSTEMS)
+def system(request: pytest.FixtureRequest) -> EncoderDecoder:
+    return make_system(**SYSTEMS[request.param])
 
 
 @pytest.fixture

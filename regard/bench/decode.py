@@ -23,12 +23,13 @@ from regard.bench.search import encoded_lines
 from regard.data.batch import collate_sources
 from regard.exchange.ctranslate import write_ctranslate2
 from regard.exchange.huggingface import write_huggingface
-from regard.model.cache import DecoderCache
+from regard.model.kinds import require_transformer
 from regard.model.transformer import Transformer
 from regard.search.beam import beam
-from regard.search.hypothesis import TIE
+from regard.search.hypothesis import TIE, Cache
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from regard.train.device import synchronize
+from regard.translate.search import started
 from regard.translate.translator import Translator, load
 
 Ids = list[int]
@@ -101,7 +102,7 @@ def chosen_sources(translator: Translator, source: str, count: int) -> list[Ids]
 
 def engines_of(translator: Translator, settings: DecodeBenchSettings, workshop: Path) -> dict[str, Engine]:
     """Ours, and whichever of the others are installed and can hold this model."""
-    [model] = translator.models
+    model = require_transformer(translator.models[0], "regard bench decode")
     engines: dict[str, Engine] = {"regard": lambda rows: decoded(model, rows, settings)}
     makers: dict[str, Callable[[], Engine]] = {
         "Hugging Face generate": lambda: hugging_face_engine(model, translator.tokenizer, workshop / "hf", settings),
@@ -235,8 +236,8 @@ def by_length(translator: Translator, rows: list[Ids], width: int) -> dict[int, 
     """Seconds a token, of outputs that may not end before they have so many: the faster of two rounds."""
     [model] = translator.models
 
-    def never_ending(ids: torch.Tensor, cache: DecoderCache) -> torch.Tensor:
-        log_probs = model.step(ids, cache)
+    def never_ending(ids: torch.Tensor, cache: Cache) -> torch.Tensor:
+        log_probs = step(ids, cache)
         log_probs[:, EOS_ID] = -1e9
         return log_probs
 
@@ -245,7 +246,7 @@ def by_length(translator: Translator, rows: list[Ids], width: int) -> dict[int, 
     for length in LENGTHS:
         taken = []
         for _ in range(2):
-            cache = model.start(src)
+            step, cache = started(model, src)
             synchronize(translator.device)
             began = time.perf_counter()
             limits = [min(length, model.config.longest_sequence - 1)] * len(rows)

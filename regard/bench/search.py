@@ -15,7 +15,7 @@ from regard.search.hypothesis import TIE
 from regard.text.cleaning import normalise
 from regard.text.corpus import read_lines
 from regard.text.tokenizer import BOS_ID, EOS_ID
-from regard.translate.search import MAX_EXTRA
+from regard.translate.search import MAX_EXTRA, started
 from regard.translate.translator import Translator, load
 
 Verdict = Literal["equal", "tie", "different"]
@@ -71,9 +71,9 @@ def searched(translator: Translator, ids: Sequence[list[int]], *, width: int, ba
     [model] = translator.models
     for start in range(0, len(ids), batch):
         rows = ids[start : start + batch]
-        cache = model.start(collate_sources(rows).to(translator.device))
+        step, cache = started(model, collate_sources(rows).to(translator.device))
         yield from beam(
-            model.step,
+            step,
             cache,
             [min(len(row) + MAX_EXTRA, model.config.longest_sequence - 1) for row in rows],
             width=width,

@@ -72,7 +72,7 @@ def train(
     tgt_lang: Annotated[str | None, typer.Option(help="its code; default: the file's suffix")] = None,
     vocab_size: Annotated[int | None, typer.Option(min=0, help="subwords; default: by the size of the corpus")] = None,
     preset: Annotated[str | None, typer.Option(help="tiny, small (default), base or big")] = None,
-    model: Annotated[str | None, typer.Option(help="the kind of model: transformer")] = None,
+    model: Annotated[str | None, typer.Option(help="the kind of model: transformer (default), rnn or rnn-attention")] = None,
     from_run: Annotated[Path | None, typer.Option("--from", help="a run whose weights and subwords to begin with")] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="updates, by which the learning rate is planned; default: about 30 epochs")

@@ -24,6 +24,16 @@ class Batch:
     tgt_out: Int[Tensor, "B T"]
 
     @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What a model makes its states of."""
+        return self.src, self.tgt_in
+
+    @property
+    def targets(self) -> Int[Tensor, "B T"]:
+        """What each state should predict."""
+        return self.tgt_out
+
+    @property
     def num_tokens(self) -> int:
         """Target tokens to predict; padding is none."""
         return int((self.tgt_out != PAD_ID).sum())

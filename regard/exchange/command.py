@@ -26,6 +26,7 @@ from regard.exchange.verification import (
     sources_of,
     their_outputs,
 )
+from regard.model.kinds import require_transformer
 from regard.model.transformer import Transformer
 from regard.text.corpus import read_lines, read_pairs
 from regard.text.tokenizer import Tokenizer
@@ -57,7 +58,8 @@ def export(settings: ExportSettings) -> list[str]:
     require_library(LIBRARIES[settings.to])
     run = Run(settings.run)
     translator = load(run.folder, device="cpu")
-    config, tokenizer, model = translator.config, translator.tokenizer, translator.models[0]
+    config, tokenizer = translator.config, translator.tokenizer
+    model = require_transformer(translator.models[0], "regard export")
     sources = verification_text(run, config, tokenizer, settings)
     with made_beside(settings.output) as workshop:
         _write(settings, config, model, tokenizer, workshop, int8=False)

@@ -6,7 +6,6 @@ gives the rest. Nothing here decides how it looks.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -15,6 +14,8 @@ from torch import Tensor
 
 from regard.data.batch import collate
 from regard.model.embedding import LearnedPositions
+from regard.model.kinds import EncoderDecoder
+from regard.model.recurrent import Recurrent
 from regard.model.trace import AttentionTrace, Head, Intervention, StackTrace, Trace
 from regard.model.transformer import Transformer
 from regard.search.beam import BeamResult, beam
@@ -23,7 +24,7 @@ from regard.text.cleaning import normalise
 from regard.text.tokenizer import BOS_ID, EOS_ID, Subwords
 from regard.train.device import advice_on_memory
 from regard.translate.alignment import place_for, words_of
-from regard.translate.search import MAX_EXTRA, require_alpha
+from regard.translate.search import MAX_EXTRA, require_alpha, started
 from regard.translate.translation import END
 from regard.translate.translator import Part, Translator
 
@@ -120,7 +121,7 @@ def look(translator: Translator, question: Question) -> Json:
         "activations": {"encoder": activations(trace.encoder), "decoder": activations(trace.decoder)},
         "units": {"encoder": units(trace.encoder), "decoder": units(trace.decoder)},
         "lens": lens(model, tgt, trace, [*tgt_ids, EOS_ID]),
-        "alignment": place_for(len(model.decoder))._asdict(),
+        "alignment": place_for(len(trace.decoder.cross_attention))._asdict(),
         "positions": learned_positions(model, max(len(src_ids), len(tgt_ids)) + 1),
         "search": search_tree(tgt, result, question.alpha),
     }
@@ -131,19 +132,20 @@ def look_at_head(translator: Translator, question: Question, head: Head) -> Json
     return one_head(translator.models[0], passed(translator, question).trace, question, head)
 
 
-def one_head(model: Transformer, trace: Trace, question: Question, head: Head) -> Json:
+def one_head(model: EncoderDecoder, trace: Trace, question: Question, head: Head) -> Json:
     """The same, of a pass that was made already."""
     stack = trace.encoder if head.site == "encoder" else trace.decoder
     layers = stack.cross_attention if head.site == "cross" else stack.self_attention
-    if not (0 <= head.layer < len(layers) and 0 <= head.head < model.config.num_heads):
+    if not (0 <= head.layer < len(layers) and 0 <= head.head < layers[head.layer].weights.shape[1]):
         raise ValueError(f"there is no head {head.head} in layer {head.layer} of {head.site}; counting is from 0")
     one = layers[head.layer]
     parts = {"queries": one.queries, "keys": one.keys, "values": one.values, "scores": one.scores, "weights": one.weights}
     found = {name: rounded(tensor[0, head.head]) for name, tensor in parts.items()}
     mask = one.mask[0, 0].expand(one.weights.shape[2], one.weights.shape[3])
     scale = question.intervention.score_scale
-    usual = model.config.d_head**-0.5
-    return {**found, "mask": mask.tolist(), "scale": usual if scale is None else scale, "d_k": model.config.d_head}
+    d_k = one.keys.shape[-1]
+    usual = model.attention.scale if isinstance(model, Recurrent) and model.attention else d_k**-0.5
+    return {**found, "mask": mask.tolist(), "scale": usual if scale is None else scale, "d_k": d_k}
 
 
 def describe(translator: Translator) -> Json:
@@ -176,9 +178,9 @@ def search(translator: Translator, src_ids: Sequence[int], question: Question) -
     obeyed = replace(question.intervention, causal=True)  # a step has nothing later that it could see
     intervention = None if obeyed == Intervention() else obeyed
     batch = collate([list(src_ids)], [[]])
-    cache = model.start(batch.src.to(translator.device), intervention=intervention)
+    step, cache = started(model, batch.src.to(translator.device), intervention)
     [result] = beam(
-        partial(model.step, intervention=intervention),
+        step,
         cache,
         [max(min(len(src_ids) + MAX_EXTRA, model.config.longest_sequence - 1), len(prefix))],
         width=question.beam,
@@ -251,18 +253,20 @@ def units(stack: StackTrace) -> list[Json]:
     return found
 
 
-def learned_positions(model: Transformer, num_positions: int) -> list[list[float]]:
+def learned_positions(model: EncoderDecoder, num_positions: int) -> list[list[float]]:
     """The source's table, as far as a sentence reaches. Of sinusoids nothing: whoever draws them has the formula."""
-    table = model.src_positions
+    table = model.src_positions if isinstance(model, Transformer) else None
     if not isinstance(table, LearnedPositions):
         return []
     return cast("list[list[float]]", rounded(table.weight[:num_positions].detach()))
 
 
-def lens(model: Transformer, subwords: Subwords, trace: Trace, taken: Sequence[int]) -> list[list[Json]]:
+def lens(model: EncoderDecoder, subwords: Subwords, trace: Trace, taken: Sequence[int]) -> list[list[Json]]:
     """What would be predicted if the decoder ended here: before the first layer and after each one. `own` is how probable
-    what was taken in the end would be."""
-    found = []
+    what was taken in the end would be. An RNN's states are of another width than its output matrix: nothing of those."""
+    found: list[list[Json]] = []
+    if not isinstance(model, Transformer):
+        return found
     residuals = trace.decoder.residuals
     every = (len(residuals) - 1) // len(model.decoder)  # sub-layers in a layer
     for states in residuals[::every]:

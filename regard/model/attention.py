@@ -5,6 +5,7 @@ Two paths compute the same function. `attention` is the fused kernel and what tr
 """
 
 import math
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,15 @@ from regard.model.trace import AttentionTrace, Recorder, Site
 # Not cuDNN's: it gives a query that may attend to nothing something else than zeros, and plans anew for every shape.
 CUDA_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
+Shared = Literal["none", "query-key", "key-value", "all"]
+# Which of a module's maps gives queries, keys and values. The lab takes maps away; the paper has three.
+MAPS: dict[Shared, tuple[int, int, int]] = {
+    "none": (0, 1, 2),
+    "query-key": (0, 0, 1),
+    "key-value": (0, 1, 1),
+    "all": (0, 0, 0),  # and that one is no map at all: the input itself
+}
+
 
 def attention(
     q: Float[Tensor, "B H T K"],
@@ -28,12 +38,14 @@ def attention(
     mask: Bool[Tensor, "#B #H #T S"] | None = None,
     causal: bool = False,
     dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Float[Tensor, "B H T Kv"]:
-    """Equation 1, softmax(QKᵀ/√d_k)V, by the fused kernel. A query that may attend to nothing gets zeros."""
+    """Equation 1, softmax(QKᵀ/√d_k)V, by the fused kernel. A query that may attend to nothing gets zeros. `scale` replaces
+    1/√d_k."""
     if q.device.type == "cuda":
         with sdpa_kernel(CUDA_KERNELS):
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout)
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout, scale=scale)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout, scale=scale)
 
 
 def inspected_attention(
@@ -75,12 +87,25 @@ def merge_heads(x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T HK"]:
 
 class MultiHeadAttention(nn.Module):
     """Section 3.2.2: h attentions side by side, concatenated and projected by W_O. `SelfAttention` and `CrossAttention`
-    say where queries, keys and values come from; `site` and `layer` say which heads these are."""
+    say where queries, keys and values come from; `site` and `layer` say which heads these are. `scale` replaces 1/√d_k, and
+    `shared` says which of queries, keys and values are made by the same map."""
 
-    def __init__(self, d_model: int, num_heads: int, *, dropout: float, site: Site, layer: int) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        dropout: float,
+        site: Site,
+        layer: int,
+        scale: float | None = None,
+        shared: Shared = "none",
+    ) -> None:
         super().__init__()
         self.output = Linear(d_model, d_model)
         self.dropout = dropout  # applied to the weights inside the fused kernel
+        self.scale = scale
+        self.maps = MAPS[shared]
         self.num_heads = num_heads
         self.site: Site = site
         self.layer = layer
@@ -97,9 +122,10 @@ class MultiHeadAttention(nn.Module):
         k, v = key_value
         if recorder is None:
             dropout = self.dropout if self.training else 0.0
-            heads = attention(q, k, v, mask=mask, causal=causal, dropout=dropout)  # (B, H, T, K)
+            heads = attention(q, k, v, mask=mask, causal=causal, dropout=dropout, scale=self.scale)  # (B, H, T, K)
         else:
-            scale = recorder.intervention.score_scale
+            asked = recorder.intervention.score_scale
+            scale = self.scale if asked is None else asked
             heads, seen = inspected_attention(q, k, v, mask=mask, causal=causal, scale=scale)
             recorder.add_attention(self.site, seen)
             if heads_off := recorder.heads_off(self.site, self.layer):
@@ -108,16 +134,33 @@ class MultiHeadAttention(nn.Module):
         return output
 
 
+def _maps(d_model: int, num_maps: int) -> Linear:
+    """So many maps side by side. None at all is the input itself, typed as what all but the lab's models have."""
+    return Linear(d_model, num_maps * d_model) if num_maps else cast("Linear", nn.Identity())
+
+
 class SelfAttention(MultiHeadAttention):
     """Queries, keys and values from the same positions, by one fused projection."""
 
-    def __init__(self, d_model: int, num_heads: int, *, dropout: float, site: Site, layer: int) -> None:
-        super().__init__(d_model, num_heads, dropout=dropout, site=site, layer=layer)
-        self.query_key_value = Linear(d_model, 3 * d_model)
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        dropout: float,
+        site: Site,
+        layer: int,
+        scale: float | None = None,
+        shared: Shared = "none",
+    ) -> None:
+        super().__init__(d_model, num_heads, dropout=dropout, site=site, layer=layer, scale=scale, shared=shared)
+        num_maps = 0 if shared == "all" else 1 + max(self.maps)
+        self.query_key_value = _maps(d_model, num_maps)
 
     def project(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B H T K"], KeyValue]:
-        q, k, v = self.query_key_value(x).chunk(3, dim=-1)
-        return split_heads(q, self.num_heads), KeyValue(split_heads(k, self.num_heads), split_heads(v, self.num_heads))
+        parts = [split_heads(part, self.num_heads) for part in self.query_key_value(x).chunk(1 + max(self.maps), dim=-1)]
+        q, k, v = (parts[number] for number in self.maps)
+        return q, KeyValue(k, v)
 
     def forward(
         self,
@@ -138,13 +181,24 @@ class SelfAttention(MultiHeadAttention):
 class CrossAttention(MultiHeadAttention):
     """Queries from the decoder; keys and values from the encoder's output, projected once per sentence."""
 
-    def __init__(self, d_model: int, num_heads: int, *, dropout: float, layer: int) -> None:
-        super().__init__(d_model, num_heads, dropout=dropout, site="cross", layer=layer)
-        self.query = Linear(d_model, d_model)
-        self.key_value = Linear(d_model, 2 * d_model)
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        dropout: float,
+        layer: int,
+        scale: float | None = None,
+        shared: Shared = "none",
+    ) -> None:
+        super().__init__(d_model, num_heads, dropout=dropout, site="cross", layer=layer, scale=scale, shared=shared)
+        self.query = _maps(d_model, 0 if shared == "all" else 1)
+        self.key_value = _maps(d_model, max(self.maps))
 
     def project_memory(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
-        k, v = self.key_value(memory).chunk(2, dim=-1)
+        _, key, value = self.maps
+        of_memory = self.key_value(memory).chunk(max(1, *self.maps), dim=-1)
+        k, v = (self.query(memory) if number == 0 else of_memory[number - 1] for number in (key, value))
         return KeyValue(split_heads(k, self.num_heads), split_heads(v, self.num_heads))
 
     def forward(

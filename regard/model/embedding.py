@@ -69,3 +69,14 @@ class LearnedPositions(nn.Module):
                 f"a sequence of {extent} tokens is longer than the {len(self.weight)} learned positions of this model; "
                 "split it, or train with a larger model.max_positions or with sinusoidal positions"
             )
+
+
+class NoPositions(nn.Module):
+    """Nothing to tell positions apart by: what the notes' claim M15 is about."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+
+    def forward(self, positions: Int[Tensor, "B T"], _extent: int) -> Float[Tensor, "B T D"]:
+        return torch.zeros(*positions.shape, self.d_model, device=positions.device)

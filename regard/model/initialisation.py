@@ -19,7 +19,10 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     | W_O, feed-forward, pre-norm      | Glorot             | the stream is normalised before every sub-layer             |
     | W_O, feed-forward, post-norm     | Glorot · (8N)^-¼   | sub-layers start as corrections of the stream: at full size |
     |                                  | (decoder (12N)^-¼) | six of them make all positions alike, and nothing is learnt |
-    | biases, LayerNorm β              | 0                  |                                                             |
+    | an RNN's input matrices          | Glorot, by gate    |                                                             |
+    | an RNN's recurrent matrices      | orthogonal, by gate| what goes round neither grows nor fades                     |
+    | an LSTM's forget gates           | bias 1             | remembering comes first (Gers et al. 2000)                  |
+    | other biases, LayerNorm β        | 0                  |                                                             |
     | LayerNorm γ                      | 1                  |                                                             |
 
     Glorot is N(0, √(2 / (fan_in + fan_out))), of each map by itself where several are stacked in one matrix. N is the number
@@ -27,7 +30,9 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     """
     for name, parameter in model.named_parameters():
         owner = model.get_submodule(name.rpartition(".")[0])
-        if name.endswith("bias"):
+        if isinstance(owner, nn.RNNBase):
+            _initialise_recurrence(name.rpartition(".")[2], parameter, is_lstm=isinstance(owner, nn.LSTM))
+        elif name.endswith("bias"):
             nn.init.zeros_(parameter)
         elif isinstance(owner, nn.LayerNorm):
             nn.init.ones_(parameter)
@@ -40,8 +45,21 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
             nn.init.normal_(parameter, std=config.d_model**-0.5)
 
 
+def _initialise_recurrence(name: str, parameter: nn.Parameter, *, is_lstm: bool) -> None:
+    """torch stacks the matrices of all gates: an LSTM's input, forget, cell and output; a GRU's reset, update and new."""
+    gates = parameter.detach().chunk(4 if is_lstm else 3)
+    for number, gate in enumerate(gates):
+        if name.startswith("bias"):
+            # Two biases are added; only one of them is needed to remember.
+            gate.fill_(1.0 if is_lstm and number == 1 and name.startswith("bias_ih") else 0.0)
+        elif name.startswith("weight_hh"):
+            nn.init.orthogonal_(gate)
+        else:
+            nn.init.normal_(gate, std=math.sqrt(2.0 / sum(gate.shape)))
+
+
 def glorot(name: str, weight: Tensor) -> float:
-    num_stacked = 3 if "query_key_value" in name else 2 if "key_value" in name else 1
+    num_stacked = weight.shape[0] // weight.shape[1] if "key_value" in name else 1
     return math.sqrt(2.0 / (weight.shape[0] // num_stacked + weight.shape[1]))
 
 

@@ -121,23 +121,26 @@ class Dropout(nn.Dropout):
 class Residual(nn.Module):
     """Section 3.1: the residual connection, dropout and LayerNorm around every sub-layer.
 
-    post: LayerNorm(x + Dropout(Sublayer(x))), the paper's; pre: x + Dropout(Sublayer(LayerNorm(x))).
+    post: LayerNorm(x + Dropout(Sublayer(x))), the paper's; pre: x + Dropout(Sublayer(LayerNorm(x))). Where it is not
+    `connected`, the sum is left out.
     """
 
-    def __init__(self, d_model: int, *, norm: Norm, dropout: float, stack: Stack) -> None:
+    def __init__(self, d_model: int, *, norm: Norm, dropout: float, stack: Stack, connected: bool = True) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
         self.dropout = Dropout(dropout)
         self.is_pre_norm = norm == "pre"
         self.stack: Stack = stack
+        self.is_connected = connected
 
     def forward(
         self, x: Float[Tensor, "B T D"], sublayer: Callable[[Tensor], Tensor], recorder: Recorder | None = None
     ) -> Float[Tensor, "B T D"]:
+        kept = x if self.is_connected else torch.zeros_like(x)
         if self.is_pre_norm:
-            x = x + self.dropout(sublayer(self.norm(x)))
+            x = kept + self.dropout(sublayer(self.norm(x)))
         else:
-            x = self.norm(x + self.dropout(sublayer(x)))
+            x = self.norm(kept + self.dropout(sublayer(x)))
         if recorder is not None:
             recorder.add_residual(self.stack, x)
         return x

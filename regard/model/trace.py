@@ -57,8 +57,8 @@ class StackTrace:
 
     self_attention: tuple[AttentionTrace, ...]
     cross_attention: tuple[AttentionTrace, ...]  # empty for the encoder
-    activations: tuple[Float[Tensor, "B T F"], ...]  # inside each feed-forward network
-    residuals: tuple[Float[Tensor, "B T D"], ...]  # after the embedding, then after each sub-layer
+    activations: tuple[Float[Tensor, "B T F"], ...]  # inside each feed-forward network; an RNN has none
+    residuals: tuple[Float[Tensor, "B T _"], ...]  # after the embedding, then after each sub-layer, or layer of an RNN
 
     @property
     def residual_norms(self) -> Float[Tensor, "_ B T"]:
@@ -71,7 +71,7 @@ class Trace:
 
     encoder: StackTrace
     decoder: StackTrace
-    memory: Float[Tensor, "B S D"]
+    memory: Float[Tensor, "B S M"]
     states: Float[Tensor, "B T D"]  # what the output projection sees
     logits: Float[Tensor, "B T V"]
 
@@ -91,7 +91,7 @@ class Recorder:
     def add_activation(self, stack: Stack, hidden: Float[Tensor, "B T F"]) -> None:
         self._activations[stack].append(hidden)
 
-    def add_residual(self, stack: Stack, x: Float[Tensor, "B T D"]) -> None:
+    def add_residual(self, stack: Stack, x: Float[Tensor, "B T _"]) -> None:
         self._residuals[stack].append(x)
 
     def heads_off(self, site: Site, layer: int) -> list[int]:

@@ -7,15 +7,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.config import ModelConfig
-from regard.model.attention import CrossAttention, SelfAttention
+from regard.config import Ablation, ModelConfig
+from regard.model.attention import CrossAttention, SelfAttention, Shared
 from regard.model.cache import DecoderCache, KeyValue, LayerCache
-from regard.model.embedding import Embedding, LearnedPositions, SinusoidalPositions
+from regard.model.embedding import Embedding, LearnedPositions, NoPositions, SinusoidalPositions
 from regard.model.initialisation import initialise
 from regard.model.layers import Dropout, FeedForward, Linear, PackedWeight, Residual, linear
 from regard.model.trace import Intervention, Recorder, Stack, Trace
 
 MOST_PADDING = 32  # tokens
+SHARED: dict[Ablation, Shared] = {"query-key": "query-key", "key-value": "key-value", "projections": "all"}
 
 
 class EncoderLayer(nn.Module):
@@ -43,7 +44,12 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attention = _self_attention(config, "decoder", layer)
         self.cross_attention = CrossAttention(
-            config.d_model, config.num_heads, dropout=config.attention_dropout, layer=layer
+            config.d_model,
+            config.num_heads,
+            dropout=config.attention_dropout,
+            layer=layer,
+            scale=_scale(config),
+            shared=SHARED.get(config.ablation, "none"),
         )
         self.feed_forward = _feed_forward(config, "decoder")
         self.self_attention_residual = _residual(config, "decoder")
@@ -91,7 +97,7 @@ class Transformer(nn.Module):
             self.embeddings["output"] = Embedding(config.tgt_vocab_size, config.d_model)
         self.output_bias = nn.Parameter(torch.empty(config.tgt_vocab_size)) if config.output_bias else None
         self.src_positions = _positions(config)
-        self.tgt_positions = self.src_positions if config.positions == "sinusoidal" else _positions(config)
+        self.tgt_positions = _positions(config) if config.positions == "learned" else self.src_positions
         self.embedding_dropout = Dropout(config.embedding_dropout)
         # Typed as what they hold, which nn.ModuleList cannot say.
         self.encoder = cast(
@@ -130,7 +136,11 @@ class Transformer(nn.Module):
 
     def forward(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Logits of every next token in one pass: position t sees the source and the target up to t."""
-        return self.project(self.decode(tgt_in, self.encode(src), self.padding_mask(src)))
+        return self.project(self.states(src, tgt_in))
+
+    def states(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """What `project` makes logits of: training takes the loss from here."""
+        return self.decode(tgt_in, self.encode(src), self.padding_mask(src))
 
     def padding_mask(self, ids: Int[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
         """True where there is a token, for every head and every query. Padding stands at the end: positions count from the
@@ -154,7 +164,7 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """The decoder's states, which `project` turns into logits. Padding stands at the end of a target, where the causal
         mask hides it from every token before; only without that mask does it need one of its own."""
-        causal = recorder is None or recorder.intervention.causal
+        causal = self.config.ablation != "causal-mask" and (recorder is None or recorder.intervention.causal)
         mask = None if causal else self.padding_mask(tgt_in)
         x = self._embed_sequence(tgt_in, "decoder", recorder)
         for layer in self.decoder:
@@ -292,7 +302,20 @@ def similar_lengths(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def _self_attention(config: ModelConfig, stack: Stack, layer: int) -> SelfAttention:
-    return SelfAttention(config.d_model, config.num_heads, dropout=config.attention_dropout, site=stack, layer=layer)
+    return SelfAttention(
+        config.d_model,
+        config.num_heads,
+        dropout=config.attention_dropout,
+        site=stack,
+        layer=layer,
+        scale=_scale(config),
+        shared=SHARED.get(config.ablation, "none"),
+    )
+
+
+def _scale(config: ModelConfig) -> float | None:
+    """What replaces 1/√d_k; None: nothing does."""
+    return 1.0 if config.ablation == "scale" else None
 
 
 def _feed_forward(config: ModelConfig, stack: Stack) -> FeedForward:
@@ -302,10 +325,13 @@ def _feed_forward(config: ModelConfig, stack: Stack) -> FeedForward:
 
 
 def _residual(config: ModelConfig, stack: Stack) -> Residual:
-    return Residual(config.d_model, norm=config.norm, dropout=config.dropout, stack=stack)
+    connected = config.ablation != "residual"
+    return Residual(config.d_model, norm=config.norm, dropout=config.dropout, stack=stack, connected=connected)
 
 
-def _positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions:
+def _positions(config: ModelConfig) -> SinusoidalPositions | LearnedPositions | NoPositions:
+    if config.positions == "none":
+        return NoPositions(config.d_model)
     if config.positions == "learned":
         return LearnedPositions(config.d_model, config.max_positions)
     return SinusoidalPositions(config.d_model)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import regard
 from regard.checkpoint import Run, Weights, weights_bytes
-from regard.model.transformer import Transformer
+from regard.model.kinds import build
 from regard.text.tokenizer import Tokenizer
 from regard.train.device import find_device
 from regard.train.validation import Validation, ValidationText
@@ -30,7 +30,7 @@ def average(
         tensors, intact = run.averaged_weights(chosen)
         if intact != chosen:
             raise ValueError(f"of the checkpoints {chosen} of {folder}, only {intact} are intact; choose among those")
-        model = Transformer(config.model).to(find_device(device))
+        model = build(config.model).to(find_device(device))
         model.load_state_dict(tensors)
         tokenizer = Tokenizer.load(run.folder)
         validation = ValidationText.of(config, run.data_folder(config), tokenizer, batch_tokens=4096).validate(model)

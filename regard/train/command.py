@@ -1,18 +1,19 @@
 """`regard train`: a run begins, or goes on where it stopped."""
 
+import difflib
 import json
 import re
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 import regard
 from regard.checkpoint import Checkpoint, DamagedError, Run, load_weights
-from regard.config import AUTO, TRAIN_PRESETS, DataConfig, ModelConfig, RunConfig, TrainConfig, model_preset
+from regard.config import AUTO, TRAIN_PRESETS, DataConfig, ModelConfig, ModelKind, RunConfig, TrainConfig, model_preset
 from regard.data.batching import padding_share
 from regard.data.command import prepare_with_progress
 from regard.data.report import read_report
@@ -139,7 +140,12 @@ def _read_settings(given: Table) -> tuple[DataConfig | None, Table, TrainConfig]
     """All that can be checked before the text is read, so that a mistyped setting costs no time."""
     _check_top(given)
     preset = given.get("preset", "small")
-    model = merged(model_preset(preset), given.get("model", {}))
+    kind = given.get("model", {}).get("kind", "transformer")
+    if kind not in get_args(ModelKind):
+        meant = difflib.get_close_matches(str(kind), get_args(ModelKind), n=1)
+        advice = f"did you mean {meant[0]}?" if meant else f"choose one of {', '.join(get_args(ModelKind))}"
+        raise ValueError(f"there is no kind of model {kind!r}; {advice}")
+    model = merged(model_preset(preset, kind), given.get("model", {}))
     for key in OF_THE_TOKENIZER:
         if key in given.get("model", {}):
             raise ValueError(f"model.{key} comes from the tokenizer; set data.vocab_size instead")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from regard.data.batch import Batch
+from regard.model.kinds import EncoderDecoder
 from regard.model.trace import AttentionTrace, Site
-from regard.model.transformer import Transformer
 
 SATURATED, UNIFORM = 0.98, 0.999
 
@@ -26,7 +26,7 @@ class LayerHealth(NamedTuple):
     score_variance: float  # 1 for independent queries and keys of unit variance (claim M16)
 
 
-def attention_health(model: Transformer, batch: Batch) -> list[LayerHealth]:
+def attention_health(model: EncoderDecoder, batch: Batch) -> list[LayerHealth]:
     """Each layer's attention in one pass over a batch, without dropout."""
     was_training = model.training
     device = model.output_weight.device

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from regard.checkpoint import on_cpu
 from regard.config import ModelConfig, TrainConfig
 from regard.data.batch import Batch
-from regard.model.transformer import Transformer
+from regard.model.kinds import EncoderDecoder, build
 from regard.train.distributed import Processes
 from regard.train.loss import Loss, smoothed_cross_entropy
 from regard.train.metrics import Totals
@@ -24,27 +24,25 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's, of each parameter
 class ModelWithLoss(nn.Module):
     """The model and its loss as one module, whose forward pass is all of a training step: what processes share."""
 
-    def __init__(self, model: Transformer, *, smoothing: float, dtype: torch.dtype, compiled: bool) -> None:
+    def __init__(self, model: EncoderDecoder, *, smoothing: float, dtype: torch.dtype, compiled: bool) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
         self.dtype = dtype
         # Only the model: the loss goes through the vocabulary in chunks, and is fast as it is.
-        self._states = torch.compile(self._states_of, dynamic=True) if compiled else self._states_of
+        self._states = torch.compile(self.model.states, dynamic=True) if compiled else self.model.states
 
-    def _states_of(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        return self.model.decode(tgt_in, self.model.encode(src), self.model.padding_mask(src))
-
-    def forward(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"], tgt_out: Int[Tensor, "B T"]) -> Loss:
+    def forward(self, targets: Int[Tensor, "B T"], *inputs: Int[Tensor, "B _"]) -> Loss:
+        """Each kind of model has inputs of its own: those of its batches."""
         output_weight = self.model.output_weight
-        with self._arithmetic(src.device):
-            states = self._states(src, tgt_in)
+        with self._arithmetic(targets.device):
+            states = self._states(*inputs)
         if self.dtype == torch.bfloat16:
             states, output_weight = states.to(self.dtype), output_weight.to(self.dtype)
         return smoothed_cross_entropy(
             states,
             output_weight,
-            tgt_out,
+            targets,
             pad_id=self.model.config.pad_id,
             smoothing=self.smoothing,
             output_bias=self.model.output_bias,
@@ -67,7 +65,7 @@ class Learner:
         self.step = 0
         torch.manual_seed(config.seed)
         dtype = getattr(torch, config.precision)
-        self.model = Transformer(model_config).to(device, torch.float64 if dtype == torch.float64 else torch.float32)
+        self.model = build(model_config).to(device, torch.float64 if dtype == torch.float64 else torch.float32)
         self._processes = processes
         self._with_loss: nn.Module = ModelWithLoss(
             self.model, smoothing=config.label_smoothing, dtype=dtype, compiled=config.compile == "on"
@@ -119,8 +117,8 @@ class Learner:
         totals.add_update(norm, skipped, num_tokens)
 
     def loss(self, batch: Batch) -> Loss:
-        src, tgt_in, tgt_out = (ids.to(self.device, non_blocking=True) for ids in (batch.src, batch.tgt_in, batch.tgt_out))
-        loss: Loss = self._with_loss(src, tgt_in, tgt_out)
+        ids = (part.to(self.device, non_blocking=True) for part in (batch.targets, *batch.inputs))
+        loss: Loss = self._with_loss(*ids)
         return loss
 
     def _seed(self, number: int) -> None:

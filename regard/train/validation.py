@@ -12,11 +12,12 @@ from regard.data.batch import Batch, collate
 from regard.data.batching import PairLengths, epoch_batches
 from regard.data.store import PairStore
 from regard.evaluate.metrics import bleu
-from regard.model.transformer import Transformer
+from regard.model.kinds import EncoderDecoder
 from regard.search.greedy import greedy
 from regard.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from regard.train.loss import smoothed_cross_entropy
 from regard.train.metrics import perplexity
+from regard.translate.search import started
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class ValidationText:
             num_translated=config.train.bleu_sentences,
         )
 
-    def validate(self, model: Transformer) -> Validation:
+    def validate(self, model: EncoderDecoder) -> Validation:
         """Greedily: cheap enough to do often, and close enough to beam search to choose by."""
         was_training = model.training
         model.eval()
@@ -91,16 +92,14 @@ class ValidationText:
             yield rows, collate([self.store.src[row] for row in rows], [self.store.tgt[row] for row in rows])
 
     @torch.no_grad()
-    def nll(self, model: Transformer) -> float:
+    def nll(self, model: EncoderDecoder) -> float:
         device = model.output_weight.device
         nll, num_tokens = 0.0, 0
         for _, batch in self._batches(len(self.store)):
-            src, tgt_in, tgt_out = (ids.to(device) for ids in (batch.src, batch.tgt_in, batch.tgt_out))
-            states = model.decode(tgt_in, model.encode(src), model.padding_mask(src))
             loss = smoothed_cross_entropy(
-                states,
+                model.states(*(ids.to(device) for ids in batch.inputs)),
                 model.output_weight,
-                tgt_out,
+                batch.targets.to(device),
                 pad_id=model.config.pad_id,
                 smoothing=0.0,
                 output_bias=model.output_bias,
@@ -109,7 +108,7 @@ class ValidationText:
             num_tokens += int(loss.num_tokens)
         return nll / num_tokens
 
-    def translate(self, model: Transformer, *, at_reference_length: bool = False) -> list[str]:
+    def translate(self, model: EncoderDecoder, *, at_reference_length: bool = False) -> list[str]:
         """In the order of the text. `at_reference_length` cuts what would be longer, as untrained models' output is."""
         device = model.output_weight.device
         texts = [""] * self.num_references
@@ -118,8 +117,8 @@ class ValidationText:
             lengths = lengths.clamp(max=model.config.longest_sequence - 1)
             if at_reference_length:
                 lengths = (batch.tgt_out != model.config.pad_id).sum(1)
-            cache = model.start(batch.src.to(device))
-            outputs = greedy(model.step, cache, lengths.tolist(), bos_id=BOS_ID, eos_id=EOS_ID, device=device)
+            step, cache = started(model, batch.src.to(device))
+            outputs = greedy(step, cache, lengths.tolist(), bos_id=BOS_ID, eos_id=EOS_ID, device=device)
             for row, output in zip(rows, outputs, strict=True):
                 texts[row] = self.tokenizer.tgt.decode(output.ids)
         return texts

@@ -28,6 +28,7 @@ class Place(NamedTuple):
 
 
 def place_for(num_layers: int) -> Place:
+    """Of so many layers of cross-attention. An RNN's is one, which looks before a word is predicted."""
     return Place((num_layers - 1) // 2, fed_in=True) if num_layers >= DEEP else Place(num_layers - 1, fed_in=False)
 
 

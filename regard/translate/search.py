@@ -1,12 +1,28 @@
 """How to look for a translation: what the searches of `regard.search` are told."""
 
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.model.kinds import EncoderDecoder
+from regard.model.trace import Intervention
+from regard.search.hypothesis import Cache, Step
 from regard.search.sample import Sampling
 
 AS_THE_MODEL_SAYS = Sampling()
 MAX_EXTRA = 50
 MOST_ALPHA = 10  # 1 is division by length; far beyond, numbers overflow
+
+
+def started(
+    model: EncoderDecoder, src: Int[Tensor, "B S"], intervention: Intervention | None = None
+) -> tuple[Step[Cache], Cache]:
+    """What a search takes: a step, and the cache that goes with it. The sources are encoded, once."""
+    step = partial(model.step, intervention=intervention)
+    return cast("Step[Cache]", step), cast("Cache", model.start(src, intervention=intervention))
 
 
 def require_alpha(alpha: float) -> None:

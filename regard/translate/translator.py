@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.checkpoint import Run, load_weights, run_and_step
 from regard.config import RunConfig
 from regard.data.batch import Batch, collate, collate_sources
-from regard.model.transformer import Transformer
+from regard.model.kinds import EncoderDecoder, build
 from regard.search.beam import beam
 from regard.search.ensemble import Caches, ensemble
 from regard.search.greedy import greedy
@@ -26,7 +26,7 @@ from regard.text.tokenizer import BOS_ID, EOS_ID, LANGUAGE_CODE, UNK_ID, Tokeniz
 from regard.train.device import advice_on_memory, find_device
 from regard.translate.alignment import Links, place_for, shifted, word_links, words_of
 from regard.translate.risk import least_risky
-from regard.translate.search import BatchSize, Search, require_alpha
+from regard.translate.search import BatchSize, Search, require_alpha, started
 from regard.translate.translation import END, Token, Translation, empty, together, with_alternatives
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384, "mps": 4096}
@@ -57,8 +57,8 @@ def load(*runs: str | Path, device: str = "auto") -> "Translator":
     return Translator(configs[0], tokenizer, models, where)
 
 
-def _load_model(run: Run, step: int | None, config: RunConfig, device: torch.device) -> Transformer:
-    model = Transformer(config.model)
+def _load_model(run: Run, step: int | None, config: RunConfig, device: torch.device) -> EncoderDecoder:
+    model = build(config.model)
     model.load_state_dict(load_weights(run.model_path) if step is None else run.load_weights_of(step))
     model.to(device).eval().requires_grad_(False)
     model.pack()
@@ -82,7 +82,7 @@ class Translator:
 
     config: RunConfig  # of the first run
     tokenizer: Tokenizer
-    models: tuple[Transformer, ...]
+    models: tuple[EncoderDecoder, ...]
     device: torch.device
 
     def __repr__(self) -> str:
@@ -280,10 +280,10 @@ class Translator:
         return [list(result.hypotheses) for result in results]
 
     def _start(self, src: Int[Tensor, "B S"]) -> tuple[Step[Cache], Cache]:
-        caches = tuple(model.start(src) for model in self.models)
         if len(self.models) == 1:
-            return self.models[0].step, caches[0]  # type: ignore[return-value]
-        return ensemble([model.step for model in self.models]), Caches(caches)  # type: ignore[return-value]
+            return started(self.models[0], src)
+        steps, caches = zip(*(started(model, src) for model in self.models), strict=True)
+        return cast("Step[Cache]", ensemble(steps)), Caches(caches)
 
     def _by_risk(self, candidates: Sequence[Hypothesis], search: Search) -> list[Hypothesis]:
         texts = [self.tokenizer.tgt.decode(candidate.ids) for candidate in candidates]
@@ -304,9 +304,11 @@ class Translator:
         if not parts:
             return []
         model = self.models[0]
+        if model.config.kind == "rnn":
+            raise ValueError("a model of kind rnn has no attention that words could be aligned by; leave --align out")
         batch = collate([part.ids for part in parts], [output.ids for output in outputs])
         trace = model.trace(batch.src.to(self.device), batch.tgt_in.to(self.device))
-        place = place_for(model.config.decoder_layers)
+        place = place_for(len(trace.decoder.cross_attention))
         attention = trace.decoder.cross_attention[place.layer].weights.mean(1)[:, int(place.fed_in) :].cpu()
         found = []
         for part, output, weights in zip(parts, outputs, attention, strict=True):

@@ -13,6 +13,7 @@ from regard.text.tokenizer import BOS_ID, EOS_ID
 from regard.train.distributed import Processes
 from regard.train.learner import Learner
 from regard.train.metrics import Totals
+from regard.translate.search import started
 
 DIGITS = range(3, 13)
 STEPS = 600
@@ -49,7 +50,7 @@ def test_a_task_on_digit_strings_is_learnt_almost_perfectly(task: Callable[[Row]
         rows = digit_strings(128, chance)
         learner.update([(0, collate(rows, [task(row) for row in rows]))], totals)
     rows = digit_strings(1000, chance)
-    cache = learner.model.eval().start(collate(rows, rows).src)
-    outputs = greedy(learner.model.step, cache, [11] * 1000, bos_id=BOS_ID, eos_id=EOS_ID)
+    step, cache = started(learner.model.eval(), collate(rows, rows).src)
+    outputs = greedy(step, cache, [11] * 1000, bos_id=BOS_ID, eos_id=EOS_ID)
     exact = sum(list(output.ids) == task(row) for output, row in zip(outputs, rows, strict=True)) / 1000
     assert exact > 0.98, f"{exact:.1%} exact after {STEPS} steps, seed {seed}"

@@ -11,6 +11,7 @@ import torch
 from regard.data.batch import collate
 from regard.inspection.look import Question, look, search
 from regard.model.embedding import sinusoids
+from regard.model.kinds import require_transformer
 from regard.model.trace import Head, Intervention
 from regard.text.tokenizer import EOS_ID
 from regard.train.metrics import read_lines
@@ -159,7 +160,7 @@ def check_beam(studio: Studio, truth: Truth) -> None:
 
 
 def check_residual(studio: Studio, truth: Truth) -> None:
-    model, trace = truth.translator.models[0], truth.trace()
+    model, trace = require_transformer(truth.translator.models[0], "this test"), truth.trace()
     layers = [
         model.project(model.decoder_norm(states))[0].double().softmax(-1).max(-1).values
         for states in trace.decoder.residuals[::3]

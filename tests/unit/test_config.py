@@ -31,7 +31,7 @@ def test_bad_values_are_named(changes: dict[str, object], sentence: str) -> None
     [
         ("norm", "post, pre"),
         ("activation", "relu, gelu, silu"),
-        ("positions", "sinusoidal, learned"),
+        ("positions", "sinusoidal, learned, none"),
         ("shared_embeddings", "all, target, none"),
     ],
 )

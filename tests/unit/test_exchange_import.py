@@ -16,6 +16,7 @@ from regard.exchange.ctranslate import CTranslate2Model, write_ctranslate2
 from regard.exchange.huggingface import write_huggingface
 from regard.exchange.marian import MarianFolder, import_marian
 from regard.exchange.verification import compare, our_outputs, sources_of, their_outputs
+from regard.model.kinds import require_transformer
 from regard.text.cleaning import normalise
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from regard.train.learner import ModelWithLoss
@@ -157,7 +158,7 @@ def test_it_can_be_looked_into_and_trained_on(imported: Imported) -> None:
 
 @pytest.mark.parametrize("imported", ["tied", "two vocabularies"], indirect=True)
 def test_it_can_be_exported_to_ctranslate2_only(imported: Imported, tmp_path: Path) -> None:
-    model, tokenizer = imported.ours.models[0], imported.ours.tokenizer
+    model, tokenizer = require_transformer(imported.ours.models[0], "this test"), imported.ours.tokenizer
     write_ctranslate2(model, tokenizer, tmp_path)
     texts = [(text, None) for text in [">>fra<< ab", "ß öü", *SOURCES[:6]]]
     sources = sources_of(texts, tokenizer, max_positions=40, num_sentences=8)

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from regard.data.batch import collate
 from regard.inspection.look import DIGITS, NUM_UNITS, Json, Question, describe, learned_positions, look, look_at_head
 from regard.model.embedding import LearnedPositions
+from regard.model.kinds import require_transformer
 from regard.model.trace import Head, Intervention, Trace
 from regard.text.tokenizer import EOS_ID
 from regard.translate.search import Search
@@ -126,7 +127,7 @@ def test_the_last_layer_of_the_lens_is_the_prediction(translator: Translator, fo
 
 
 def test_the_lens_of_a_layer_is_its_states_projected(translator: Translator, found: Json) -> None:
-    model, trace = translator.models[0], traced(translator, found)
+    model, trace = require_transformer(translator.models[0], "this test"), traced(translator, found)
     taken = [*found["target"]["ids"], EOS_ID]
     for layer, seen in enumerate(found["lens"]):
         states = trace.decoder.residuals[3 * layer][0]
