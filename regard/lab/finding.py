@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from regard.settings import read_table, to_table
 
@@ -102,7 +102,6 @@ class HeatMap:
 
 
 Chart = LineChart | BarChart | HeatMap
-CHARTS: dict[str, type[LineChart] | type[BarChart] | type[HeatMap]] = {"lines": LineChart, "bars": BarChart, "heat": HeatMap}
 
 
 @dataclass(frozen=True)
@@ -125,57 +124,19 @@ class Finding:
 
 def to_json(findings: Sequence[Finding]) -> str:
     """Always a list, so that all files are read alike."""
-    return json.dumps({"findings": [to_table(one) for one in findings]}, ensure_ascii=False, allow_nan=False, indent=1)
+    return json.dumps(to_table(_File(tuple(findings))), ensure_ascii=False, allow_nan=False, indent=1)
 
 
 def from_json(text: str) -> tuple[Finding, ...]:
     """What `to_json` wrote. ValueError says what is wrong with anything else."""
     try:
-        content = json.loads(text)
+        return read_table(_File, json.loads(text)).findings
     except json.JSONDecodeError as error:
         raise ValueError(f"this is no JSON: {error}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("findings"), list):
-        raise ValueError('this is no file of the lab: it has no list of "findings"')
-    try:
-        return tuple(_finding(one) for one in content["findings"])
-    except (AssertionError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"this is no file of the lab: {error}") from error
-
-
-def _finding(content: dict[str, Any]) -> Finding:
-    """`read_table` knows no unions, and a finding has two: kinds of chart, and kinds of cell."""
-    tables = tuple(_table(one) for one in content["tables"])
-    charts = tuple(read_table(CHARTS[one["kind"]], one) for one in content["charts"])
-    plain = read_table(_Plain, {key: value for key, value in content.items() if key not in ("tables", "charts")})
-    return Finding(**vars(plain), tables=tables, charts=charts)
-
-
-def _table(content: dict[str, Any]) -> Table:
-    rows = tuple(tuple(_cell(cell) for cell in row) for row in content["rows"])
-    columns = tuple(read_table(Words, column) for column in content["columns"])
-    return Table(read_table(Words, content["title"]), columns, rows)
-
-
-def _cell(content: object) -> Cell:
-    if isinstance(content, dict):
-        return read_table(Words, content)
-    if isinstance(content, str | int | float) and not isinstance(content, bool):
-        return content
-    raise ValueError(f"a table's cell must be text, a number or words in two languages, but is {content!r}")
+    except AssertionError as error:
+        raise ValueError(str(error)) from error
 
 
 @dataclass(frozen=True)
-class _Plain:
-    """A finding without its tables and charts."""
-
-    name: str
-    claims: tuple[str, ...]
-    title: Words
-    claim: Words
-    verdict: Verdict
-    outcome: Words
-    seeds: tuple[int, ...] = ()
-    seconds: float = 0.0
-    command: str = ""
-    machine: str = ""
-    date: str = ""
+class _File:
+    findings: tuple[Finding, ...]
