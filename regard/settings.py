@@ -3,6 +3,7 @@
 A setting that does not exist, or of the wrong kind, is an error that names it and what may have been meant.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import tomllib
@@ -94,8 +95,8 @@ def _read_value(hint: Any, value: object, where: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return read_table(typing.cast("type[Any]", hint), value, where)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:  # `X | None`, the only one we use
-        return None if value is None else _read_value(arguments[0], value, where)
+    if origin is types.UnionType:
+        return _read_union(arguments, value, where)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise ValueError(f"{where} must be a list, but is {value!r}")
@@ -110,6 +111,17 @@ def _read_value(hint: Any, value: object, where: str) -> Any:
     if not isinstance(value, hint) or (hint is int and not is_number):
         raise ValueError(f"{where} must be {KINDS[hint]}, but is {value!r}")
     return value
+
+
+def _read_union(kinds: tuple[Any, ...], value: object, where: str) -> Any:
+    """`X | None`, or the first of several kinds that the value can be read as."""
+    if value is None and types.NoneType in kinds:
+        return None
+    *others, last = [kind for kind in kinds if kind is not types.NoneType]
+    for kind in others:
+        with contextlib.suppress(ValueError):
+            return _read_value(kind, value, where)
+    return _read_value(last, value, where)
 
 
 def to_table(config: Any) -> Table:

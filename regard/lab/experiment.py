@@ -1,0 +1,61 @@
+"""What an experiment is: a name, the claims it puts to the test, and a function from a `Setting` to a `Finding`."""
+
+import os
+import platform
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from regard.lab.finding import Finding, Words
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an experiment is told. Several seeds are this one and those after it."""
+
+    seed: int = 1
+    seconds: float = 60.0  # that it may take; one that cannot keep to it does less, and says so
+    device: str = "cpu"
+
+    def seeds(self, count: int) -> tuple[int, ...]:
+        return tuple(range(self.seed, self.seed + count))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    name: str
+    claims: tuple[str, ...]
+    about: Words  # in a line, for the list
+    seconds: float  # that it takes on a laptop's CPU, when it may; under 10: instant
+    run: Callable[[Setting], Finding]
+
+
+def performed(experiment: Experiment, setting: Setting, command: str) -> Finding:
+    """What the experiment found, with when, where and how long."""
+    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    began = time.monotonic()
+    finding = experiment.run(setting)
+    seconds = time.monotonic() - began
+    return replace(finding, seconds=round(seconds, 2), command=command, machine=machine(setting.device), date=date)
+
+
+def machine(device: str) -> str:
+    """In words: what computed this, and with which torch."""
+    software = f"torch {torch.__version__}, Python {platform.python_version()}"
+    if torch.device(device).type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, {software}"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{_processor()}, {cores} cores, {torch.get_num_threads()} threads, {software}"
+
+
+def _processor() -> str:
+    try:
+        models = re.findall(r"^model name\s*: (.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    except OSError:
+        models = []
+    return models[0] if models else platform.processor() or platform.machine()
