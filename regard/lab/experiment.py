@@ -21,6 +21,11 @@ class Setting:
     seed: int = 1
     seconds: float = 60.0  # that it may take; one that cannot keep to it does less, and says so
     device: str = "cpu"
+    # Of experiments that train on a corpus.
+    data: Path | None = None  # the folder of its files
+    work: Path = Path("runs/lab")  # where what is trained is kept, so that a second try goes on
+    jobs: int = 1  # runs at a time
+    steps: int = 0  # updates of each; 0: as the experiment has it
 
     def seeds(self, count: int) -> tuple[int, ...]:
         return tuple(range(self.seed, self.seed + count))

@@ -8,7 +8,6 @@ compare the state after the step.)
 The surface is the Transformer's: encode, decode, project, states, start, step, trace.
 """
 
-import math
 from typing import cast
 
 import torch
@@ -19,8 +18,10 @@ from regard.config import Cell, ModelConfig, Score
 from regard.model.embedding import Embedding
 from regard.model.initialisation import initialise
 from regard.model.layers import Dropout, Linear, PackedWeight, linear
-from regard.model.recurrent_cache import Memory, RecurrentCache, State
+from regard.model.recurrent_cache import LayerState, Memory, RecurrentCache, State
 from regard.model.trace import AttentionTrace, Intervention, Recorder, Trace
+
+OF_A_LAYER = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's names
 
 
 class RecurrentEncoder(nn.Module):
@@ -52,6 +53,34 @@ class RecurrentEncoder(nn.Module):
         return x
 
 
+class Cells(nn.Module):
+    """The decoder's layers: `forward` is one step, `sequence` many at once, where each step's input is known before."""
+
+    def __init__(self, config: ModelConfig, *, d_input: int) -> None:
+        super().__init__()
+        widths = [d_input, *([config.d_state] * (config.decoder_layers - 1))]
+        self.layers = nn.ModuleList(_recurrence(config.cell, width, config.d_state) for width in widths)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Float[Tensor, "N I"], state: State) -> State:
+        """The state of each layer after the step."""
+        following = []
+        for number, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
+            x = self.dropout(x) if number else x
+            after = _one_step(layer, x, before)
+            following.append(after)
+            x = after[0]
+        return tuple(following)
+
+    def sequence(self, x: Float[Tensor, "B T I"], state: State) -> Float[Tensor, "B T Q"]:
+        """The last layer's states after every step."""
+        for number, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
+            x = self.dropout(x) if number else x
+            first = tuple(part[None].contiguous() for part in before)
+            x = layer(x, first if len(first) > 1 else first[0])[0]
+        return x
+
+
 class SourceAttention(nn.Module):
     """Bahdanau et al. 2015: e_ij = score(s_{i-1}, h_j), α_ij = softmax_j(e_ij), c_i = Σ_j α_ij h_j.
 
@@ -69,9 +98,9 @@ class SourceAttention(nn.Module):
         self, states: Float[Tensor, "B T Q"], memory: Memory, intervention: Intervention | None = None
     ) -> Float[Tensor, "B T M"]:
         """What the states see: their weighted sums of the memory's values."""
-        changed = intervention or Intervention()
-        weights = self.weights(self.scores(self.query(states), memory.keys, changed.score_scale), memory.mask)
-        return weights @ memory.values * (0.0 if changed.heads_off else 1.0)
+        scale = None if intervention is None else intervention.score_scale
+        context = self.weights(self.scores(self.query(states), memory.keys, scale), memory) @ memory.values
+        return torch.zeros_like(context) if intervention is not None and intervention.heads_off else context
 
     def inspected(self, states: Float[Tensor, "B T Q"], memory: Memory, intervention: Intervention) -> AttentionTrace:
         """The same, with everything on the way: one head."""
@@ -83,7 +112,7 @@ class SourceAttention(nn.Module):
             values=memory.values[:, None],
             scores=scores[:, None],
             mask=memory.mask[:, None, None],
-            weights=self.weights(scores, memory.mask)[:, None],
+            weights=self.weights(scores, memory)[:, None],
         )
 
     def scores(
@@ -93,16 +122,14 @@ class SourceAttention(nn.Module):
         scale = self.scale if scale is None else scale
         if self.vector is None:
             return q @ keys.transpose(1, 2) * scale
+        # One query a sentence while it learns; several, the beams, while it translates.
         sums = torch.tanh(q[:, :, None, :] + keys[:, None, :, :])  # (B, T, S, K)
         scores: Tensor = self.vector(sums)[..., 0]
-        return scores * scale
+        return scores if scale == 1.0 else scores * scale
 
     @staticmethod
-    def weights(scores: Float[Tensor, "B T S"], mask: Bool[Tensor, "B S"]) -> Float[Tensor, "B T S"]:
-        # A sentence without words gives nothing to see; softmax over nothing would be 0/0.
-        sees_something = mask.any(-1)[:, None, None]
-        hidden = ~mask[:, None, :] & sees_something
-        return scores.masked_fill(hidden, -math.inf).softmax(-1) * sees_something
+    def weights(scores: Float[Tensor, "B T S"], memory: Memory) -> Float[Tensor, "B T S"]:
+        return (scores + memory.bias).softmax(-1)
 
 
 class Recurrent(nn.Module):
@@ -124,9 +151,7 @@ class Recurrent(nn.Module):
         self.encoder = RecurrentEncoder(config, both_ways=self.has_attention)
         width = self.encoder.width
         self.bridge = Linear(width, config.decoder_layers * config.d_state)
-        self.decoder = _recurrence(
-            config.cell, config.d_model + width, config.d_state, num_layers=config.decoder_layers, dropout=config.dropout
-        )
+        self.decoder = Cells(config, d_input=config.d_model + width)
         self.attention = SourceAttention(config.d_state, width, score=config.score) if self.has_attention else None
         # What a state, the word before and the source say together, as wide as the output matrix.
         self.readout = Linear(config.d_state + config.d_model + width, config.d_model)
@@ -190,16 +215,15 @@ class Recurrent(nn.Module):
         y = self._embed(tgt_in, recorder)
         if self.attention is None:
             context = remembered.values.expand(-1, y.shape[1], -1)
-            outputs, _ = self.decoder(torch.cat([y, context], dim=-1), _for_torch(state))
+            outputs = self.decoder.sequence(torch.cat([y, context], dim=-1), state)
             return self._read_out(outputs, y, context, recorder)
         intervention = None if recorder is None else recorder.intervention
         before, after, contexts = [], [], []
         for word in y.split(1, dim=1):
-            before.append(state[0][-1][:, None])  # (B, 1, Q)
+            before.append(state[-1][0][:, None])  # (B, 1, Q)
             contexts.append(self.attention(before[-1], remembered, intervention))  # (B, 1, M)
-            output, following = self.decoder(torch.cat([word, contexts[-1]], dim=-1), _for_torch(state))
-            state = _from_torch(following)
-            after.append(output)
+            state = self.decoder(torch.cat([word, contexts[-1]], dim=-1)[:, 0], state)
+            after.append(state[-1][0][:, None])
         if recorder is not None:
             seen = self.attention.inspected(torch.cat(before, dim=1), remembered, recorder.intervention)
             recorder.add_attention("cross", seen)
@@ -216,7 +240,7 @@ class Recurrent(nn.Module):
         self._checked(intervention or Intervention())
         memory, mask = self.encode(src), self.padding_mask(src)
         state = self._first_state(memory, mask)
-        beams = tuple(part[:, :, None].expand(-1, -1, width, -1).contiguous() for part in state)
+        beams = tuple(tuple(part[:, None].expand(-1, width, -1) for part in layer) for layer in state)
         return RecurrentCache(beams, self._remember(memory, mask), torch.zeros_like(src[:, 0], dtype=torch.long))
 
     @torch.no_grad()
@@ -232,12 +256,12 @@ class Recurrent(nn.Module):
         if self.attention is None:
             context = cache.memory.values.expand(-1, cache.width, -1)
         else:
-            context = self.attention(cache.state[0][-1], cache.memory, intervention)  # (B, W, M)
-        rows = torch.cat([y, context], dim=-1).flatten(0, 1)[:, None]  # (N, 1, D + M)
-        outputs, following = self.decoder(rows, _for_torch(tuple(part.flatten(1, 2) for part in cache.state)))
+            context = self.attention(cache.state[-1][0], cache.memory, intervention)  # (B, W, M)
+        rows = tuple(tuple(part.flatten(0, 1) for part in layer) for layer in cache.state)
+        state = self.decoder(torch.cat([y, context], dim=-1).flatten(0, 1), rows)
         shape = (cache.num_sentences, cache.width)
-        cache.advance(tuple(part.unflatten(1, shape) for part in _from_torch(following)))
-        states = self._read_out(outputs[:, 0].unflatten(0, shape), y, context, None)
+        cache.advance(tuple(tuple(part.unflatten(0, shape) for part in layer) for layer in state))
+        states = self._read_out(cache.state[-1][0], y, context, None)
         return self.project(states).flatten(0, 1).log_softmax(-1)
 
     @torch.no_grad()
@@ -279,7 +303,7 @@ class Recurrent(nn.Module):
         mask = memory_mask[:, 0, 0]
         if self.attention is None:
             return Memory.fixed(self._summary(memory, mask))
-        return Memory(memory, self.attention.key(memory), mask)
+        return Memory.of(memory, self.attention.key(memory), mask)
 
     def _summary(self, memory: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"]) -> Float[Tensor, "B M"]:
         """Where each direction's reading ended: the last position of the one, the first of the other."""
@@ -290,10 +314,10 @@ class Recurrent(nn.Module):
         return torch.cat([last[:, : self.config.d_state], memory[:, 0, self.config.d_state :]], dim=-1)
 
     def _first_state(self, memory: Float[Tensor, "B S M"], memory_mask: Bool[Tensor, "B 1 1 S"]) -> State:
-        """(L, B, Q): tanh(W · summary) for the state of each layer, and nothing in an LSTM's cells."""
+        """tanh(W · summary) for the state of each layer, and nothing in an LSTM's cells."""
         first = torch.tanh(self.bridge(self._summary(memory, memory_mask[:, 0, 0])))
-        h = first.unflatten(-1, (self.config.decoder_layers, -1)).transpose(0, 1).contiguous()
-        return (h, torch.zeros_like(h)) if self.config.cell == "lstm" else (h,)
+        layers = first.chunk(self.config.decoder_layers, dim=-1)
+        return tuple((h, torch.zeros_like(h)) if self.config.cell == "lstm" else (h,) for h in layers)
 
     def _checked(self, intervention: Intervention) -> Intervention:
         if not intervention.positions or not intervention.causal:
@@ -309,9 +333,8 @@ class Recurrent(nn.Module):
             raise ValueError(f"{what} needs a model without dropout; call model.eval() first")
 
 
-def _recurrence(cell: Cell, d_input: int, d_state: int, *, num_layers: int = 1, dropout: float = 0.0) -> nn.LSTM | nn.GRU:
-    kind = nn.LSTM if cell == "lstm" else nn.GRU
-    return kind(d_input, d_state, num_layers=num_layers, dropout=dropout if num_layers > 1 else 0.0, batch_first=True)
+def _recurrence(cell: Cell, d_input: int, d_state: int) -> nn.LSTM | nn.GRU:
+    return (nn.LSTM if cell == "lstm" else nn.GRU)(d_input, d_state, batch_first=True)
 
 
 def _turned(lengths: Int[Tensor, " B"], extent: int) -> Int[Tensor, "B S"]:
@@ -320,10 +343,11 @@ def _turned(lengths: Int[Tensor, " B"], extent: int) -> Int[Tensor, "B S"]:
     return torch.where(positions < lengths[:, None], lengths[:, None] - 1 - positions, positions)
 
 
-def _for_torch(state: State) -> Tensor | tuple[Tensor, Tensor]:
-    """torch's LSTM takes a pair of tensors, its GRU one."""
-    return state[0].contiguous() if len(state) == 1 else (state[0].contiguous(), state[1].contiguous())
-
-
-def _from_torch(state: Tensor | tuple[Tensor, Tensor]) -> State:
-    return (state,) if isinstance(state, Tensor) else state
+def _one_step(layer: nn.Module, x: Float[Tensor, "N I"], before: LayerState) -> LayerState:
+    """One step of torch's LSTM or GRU by its own weights. The module itself would be called with sequences of one, which
+    costs several times as much on a GPU."""
+    w_ih, w_hh, b_ih, b_hh = (cast("Tensor", getattr(layer, f"{name}_l0")) for name in OF_A_LAYER)
+    if isinstance(layer, nn.LSTM):
+        h, c = torch.lstm_cell(x, before, w_ih, w_hh, b_ih, b_hh)
+        return h, c
+    return (torch.gru_cell(x, before[0], w_ih, w_hh, b_ih, b_hh),)

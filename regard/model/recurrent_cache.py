@@ -4,6 +4,7 @@ A state is small and is all there is of a beam's past, so it is moved when beams
 each sentence, whatever its number of beams.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-State = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM: layer by layer, each row
+LayerState = tuple[Tensor, ...]  # (h,) of a GRU, (h, c) of an LSTM
+State = tuple[LayerState, ...]
 
 
 @dataclass(frozen=True)
@@ -21,46 +23,53 @@ class Memory:
     values: Float[Tensor, "B S M"]
     keys: Float[Tensor, "B S K"]
     mask: Bool[Tensor, "B S"]
+    bias: Float[Tensor, "B 1 S"]  # added to scores: 0 where there is a word, -∞ where there is none
+
+    @classmethod
+    def of(cls, values: Float[Tensor, "B S M"], keys: Float[Tensor, "B S K"], mask: Bool[Tensor, "B S"]) -> "Memory":
+        """A source without words would leave softmax nothing, which is 0/0: its values are zeros, and all may be seen."""
+        has_words = mask.any(-1)[:, None]
+        bias = torch.zeros_like(mask, dtype=values.dtype).masked_fill(~mask & has_words, -math.inf)
+        return cls(values * has_words[:, :, None], keys, mask, bias[:, None])
 
     @classmethod
     def fixed(cls, vector: Float[Tensor, "B M"]) -> "Memory":
-        values = vector[:, None]
-        return cls(values, values[:, :, :0], torch.ones_like(values[:, :, 0], dtype=torch.bool))
+        return cls.of(vector[:, None], vector[:, None, :0], torch.ones_like(vector[:, :1], dtype=torch.bool))
 
     def select(self, sentences: Int[Tensor, " R"]) -> "Memory":
-        return Memory(self.values[sentences], self.keys[sentences], self.mask[sentences])
+        return Memory(*(part[sentences] for part in self._parts))
 
     def replaced(self, sentences: Int[Tensor, " R"], other: "Memory") -> "Memory":
         """With the sentences of `other` in these places, the shorter of both padded."""
         extent = max(self.mask.shape[1], other.mask.shape[1])
-        old, new = self._widened(extent), other._widened(extent)
-        return Memory(
-            old.values.index_copy(0, sentences, new.values),
-            old.keys.index_copy(0, sentences, new.keys),
-            old.mask.index_copy(0, sentences, new.mask),
-        )
+        parts = zip(self._widened(extent)._parts, other._widened(extent)._parts, strict=True)
+        return Memory(*(old.index_copy(0, sentences, new) for old, new in parts))
+
+    @property
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.values, self.keys, self.mask, self.bias
 
     def _widened(self, extent: int) -> "Memory":
         missing = extent - self.mask.shape[1]
         values, keys = (F.pad(part, (0, 0, 0, missing)) for part in (self.values, self.keys))
-        return Memory(values, keys, F.pad(self.mask, (0, missing)))
+        return Memory(values, keys, F.pad(self.mask, (0, missing)), F.pad(self.bias, (0, missing), value=-math.inf))
 
 
 @dataclass
 class RecurrentCache:
     """Row b · W + w is beam w of sentence b."""
 
-    state: State  # each (L, B, W, Q)
+    state: State  # each (B, W, Q)
     memory: Memory
     lengths: Int[Tensor, " B"]  # target positions that each sentence's beams have behind them
 
     @property
     def num_sentences(self) -> int:
-        return self.state[0].shape[1]
+        return self.state[0][0].shape[0]
 
     @property
     def width(self) -> int:
-        return self.state[0].shape[2]
+        return self.state[0][0].shape[1]
 
     @property
     def num_rows(self) -> int:
@@ -76,19 +85,21 @@ class RecurrentCache:
         beams as `beams` has columns. Numbers are those within a sentence."""
         if beams.device.type == "cpu" and beams.numel():  # elsewhere, to ask would be to wait
             assert 0 <= int(beams.min()) <= int(beams.max()) < self.width, f"beams are numbered 0 to {self.width - 1}"
-        self.state = tuple(
-            part.gather(2, beams[None, :, :, None].expand(len(part), -1, -1, part.shape[3])) for part in self.state
-        )
+        index = beams[:, :, None].expand(-1, -1, self.state[0][0].shape[2])
+        self.state = tuple(tuple(part.gather(1, index) for part in layer) for layer in self.state)
 
     def select_sentences(self, sentences: Int[Tensor, " B"]) -> None:
         """Keeps these sentences, in this order, with all their beams; the others are dropped."""
-        self.state = tuple(part[:, sentences] for part in self.state)
+        self.state = tuple(tuple(part[sentences] for part in layer) for layer in self.state)
         self.memory = self.memory.select(sentences)
         self.lengths = self.lengths[sentences]
 
     def replace(self, sentences: Int[Tensor, " R"], other: "RecurrentCache") -> None:
         """Puts the sentences of `other` (as many, of the same width) where these were."""
         assert other.width == self.width and other.num_sentences == len(sentences)
-        self.state = tuple(part.index_copy(1, sentences, new) for part, new in zip(self.state, other.state, strict=True))
+        self.state = tuple(
+            tuple(part.index_copy(0, sentences, new) for part, new in zip(layer, others, strict=True))
+            for layer, others in zip(self.state, other.state, strict=True)
+        )
         self.memory = self.memory.replaced(sentences, other.memory)
         self.lengths = self.lengths.index_copy(0, sentences, other.lengths)

@@ -1,0 +1,155 @@
+"""Runs that experiments train: the same text learnt in several ways, several at a time, each with what it then translates.
+
+A trial is kept in a folder of its own once it is done, so that an experiment which was stopped goes on where it was.
+"""
+
+import json
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from regard.checkpoint import Run, write_atomically
+from regard.config import CorpusConfig, DataConfig
+from regard.data.prepare import prepare
+from regard.lab.experiment import Setting, machine
+from regard.settings import Table, merged
+from regard.text.corpus import Pair, read_pairs
+from regard.train.command import run as train
+from regard.train.metrics import read_lines
+from regard.translate.translator import load
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to train, with one seed."""
+
+    name: str
+    seed: int
+    settings: Table  # as a TOML file has them
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial."""
+
+    name: str
+    seed: int
+    translations: tuple[str, ...]  # of the test text
+    valid_nll: float  # per token
+    train_nll: float  # per token, of the last updates
+    steps: int
+    seconds: float  # of training alone, while others may have trained beside it
+    tokens_per_second: float
+    num_parameters: int
+    machine: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A folder of files, PART.LANGUAGE.xz."""
+
+    folder: str  # its name, below that of all corpora
+    src: str  # languages
+    tgt: str
+    valid: str  # parts
+    test: str
+    vocab_size: int
+
+    def part(self, data: Path, name: str) -> CorpusConfig:
+        folder = data / self.folder
+        return CorpusConfig(src=str(folder / f"{name}.{self.src}.xz"), tgt=str(folder / f"{name}.{self.tgt}.xz"))
+
+
+MULTI30K = Corpus(folder="multi30k", src="en", tgt="de", valid="valid", test="test_2016_flickr", vocab_size=8000)
+KFTT = Corpus(folder="kftt-ja-en", src="ja", tgt="en", valid="dev", test="tune", vocab_size=16_000)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where trials are made: of which text, on what device, how many at a time."""
+
+    prepared: Path  # what `regard prepare` made
+    work: Path  # a folder for the runs
+    test: tuple[Pair, ...]  # to translate in the end
+    tgt_lang: str
+    device: str
+    jobs: int
+
+    def run(self, trial: Trial) -> Path:
+        return self.work / f"{trial.name}-{trial.seed}"
+
+
+def bench_for(corpus: Corpus, setting: Setting) -> Bench:
+    """With the corpus prepared, unless it was before."""
+    if setting.data is None:
+        raise ValueError(f"this experiment trains on a corpus; give the folder in which {corpus.folder} is with --data")
+    prepared = setting.work / f"prepared-{corpus.folder}"
+    if not prepared.exists():
+        config = DataConfig(
+            train=(corpus.part(setting.data, "train"),),
+            valid=corpus.part(setting.data, corpus.valid),
+            test=(corpus.part(setting.data, corpus.test),),
+            src_lang=corpus.src,
+            tgt_lang=corpus.tgt,
+            vocab_size=corpus.vocab_size,
+        )
+        prepare(config, prepared)
+    test = tuple(read_pairs(corpus.part(setting.data, corpus.test), corpus.src, corpus.tgt))
+    return Bench(prepared.resolve(), setting.work, test, corpus.tgt, setting.device, setting.jobs)
+
+
+def outcomes(trials: Sequence[Trial], bench: Bench) -> Iterator[Outcome]:
+    """As they come, those that were done before first."""
+    waiting = []
+    for trial in trials:
+        path = _path(trial, bench)
+        if path.exists():
+            yield _read(path)
+        else:
+            waiting.append(trial)
+    # Processes of their own, each for one trial after the other: a model that fails takes nobody with it.
+    with ProcessPoolExecutor(bench.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(attempt, trial, bench) for trial in waiting]):
+            yield future.result()
+
+
+def attempt(trial: Trial, bench: Bench) -> Outcome:
+    """Trains, and translates the test text."""
+    folder = bench.run(trial)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    threads = {"threads": 1} if bench.jobs > 1 else {}
+    own = {"prepared": str(bench.prepared), "train": {"seed": trial.seed, "device": bench.device, **threads}}
+    with folder.with_suffix(".log").open("a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+        train(merged(trial.settings, own), folder)
+        translator = load(folder, device=bench.device)
+        translations = tuple(one.text for one in translator.translate([pair.src for pair in bench.test]))
+    run = Run(folder)
+    metrics, timing = read_lines(run.metrics_path), read_lines(run.timing_path)
+    parts = [line for line in timing if "tokens_per_second" in line][1:]  # the first one also warms up
+    seconds = sum(line["seconds"] for line in parts)
+    outcome = Outcome(
+        name=trial.name,
+        seed=trial.seed,
+        translations=translations,
+        valid_nll=metrics[-1]["average_nll"],
+        train_nll=next(line["nll"] for line in reversed(metrics) if "nll" in line),
+        steps=metrics[-1]["step"],
+        seconds=round(sum(line.get("seconds", 0.0) for line in timing), 1),
+        tokens_per_second=round(sum(line["tokens_per_second"] * line["seconds"] for line in parts) / max(seconds, 1e-9)),
+        num_parameters=sum(parameter.numel() for parameter in translator.models[0].parameters()),
+        machine=machine(bench.device),
+    )
+    write_atomically(_path(trial, bench), json.dumps(asdict(outcome), ensure_ascii=False).encode())
+    return outcome
+
+
+def _path(trial: Trial, bench: Bench) -> Path:
+    return bench.run(trial).with_suffix(".json")
+
+
+def _read(path: Path) -> Outcome:
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    return Outcome(**stored | {"translations": tuple(stored["translations"])})
