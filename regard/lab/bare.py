@@ -9,7 +9,7 @@ from regard.lab.finding import Finding, HeatMap, LineChart, Series, Table, Words
 from regard.model.attention import inspected_attention
 
 CHARACTERS = ("早", "上", "好")
-# The note shows its vectors in a picture only. These are ours: small whole numbers whose scores give the weights that it names.
+# The note has its vectors in a picture only. These are ours: small whole numbers whose scores give the weights it names.
 VECTORS = ((2.0, 1.0, 1.0), (1.0, 2.0, 2.0), (1.0, 1.0, 2.0))
 NOTED = (0.4, 0.4, 0.2)
 
@@ -20,7 +20,7 @@ def bare_attention(x: Float[Tensor, "T D"]) -> tuple[Float[Tensor, "T D"], Float
     return output[0, 0], seen.weights[0, 0], seen.scores[0, 0]
 
 
-def good_morning(setting: Setting) -> Finding:
+def good_morning(_: Setting) -> Finding:
     x = torch.tensor(VECTORS, dtype=torch.float64)
     output, weights, scores = bare_attention(x)
     first = weights[0].tolist()
@@ -44,18 +44,21 @@ def good_morning(setting: Setting) -> Finding:
         claims=("M4",),
         title=Words("softmax(XXᵀ)X on 早上好", "早上好：softmax(XXᵀ)X"),
         claim=Words(
-            "Note 002: the barest self-attention is softmax(XXᵀ)X. XXᵀ holds the inner products of the words; softmax makes each row sum to 1, so that "
-            "早 gives 0.4 of its attention to itself, 0.4 to 上 and 0.2 to 好; the new vector of 早 is the three vectors' sum with these weights.",
-            "笔记 002：自注意力最原始的形态是 softmax(XXᵀ)X。XXᵀ 是各词向量的内积；softmax 使每行之和为 1，于是“早”分配 0.4 的注意力给自己，0.4 给“上”，0.2 给“好”；"
-            "“早”的新向量就是三个词向量的加权和。",
+            "Note 002: the barest self-attention is softmax(XXᵀ)X. XXᵀ holds the inner products of the words; softmax "
+            "makes each row sum to 1, so that 早 gives 0.4 of its attention to itself, 0.4 to 上 and 0.2 to 好; the new "
+            "vector of 早 is the three vectors' sum with these weights.",
+            "笔记 002：自注意力最原始的形态是 softmax(XXᵀ)X。XXᵀ 是各词向量的内积；softmax 使每行之和为 1，于是“早”分配 "
+            "0.4 的注意力给自己，0.4 给“上”，0.2 给“好”；“早”的新向量就是三个词向量的加权和。",
         ),
         verdict="held" if holds else "did not hold",
         outcome=Words(
-            f"With the vectors below (ours: the note's are in a picture), 早 attends with {listed}, which rounds to the note's 0.4, 0.4, 0.2; rows sum to 1 to within "
-            f"{sums:.1g}, and the new vector is the sum by hand to within {error:.1g}. Such weights need scores s, s and about s − ln 2: an inner product that is only 0.7 "
-            "larger doubles the attention.",
-            f"用下表的向量（笔记的向量只在图中，这里另取），“早”的注意力为 {listed}，四舍五入即笔记的 0.4、0.4、0.2；每行之和与 1 相差不超过 {sums:.1g}，新向量与手算的加权和相差不超过 "
-            f"{error:.1g}。这样的权重要求得分为 s、s 和约 s − ln 2：内积只大 0.7，注意力就加倍。",
+            f"With the vectors below (ours: the note's are in a picture), 早 attends with {listed}, which rounds to the "
+            f"note's 0.4, 0.4, 0.2; rows sum to 1 to within {sums:.1g}, and the new vector is the sum by hand to within "
+            f"{error:.1g}. Such weights need scores s, s and about s − ln 2: an inner product that is only 0.7 larger "
+            "doubles the attention.",
+            f"用下表的向量（笔记的向量只在图中，这里另取），“早”的注意力为 {listed}，四舍五入即笔记的 0.4、0.4、0.2；每行之"
+            f"和与 1 相差不超过 {sums:.1g}，新向量与手算的加权和相差不超过 {error:.1g}。这样的权重要求得分为 s、s 和约 s − "
+            "ln 2：内积只大 0.7，注意力就加倍。",
         ),
         tables=(
             Table(
@@ -99,16 +102,19 @@ def no_queries(setting: Setting) -> Finding:
         claims=("002",),
         title=Words("Attention without queries and keys is an average", "没有查询和键的注意力就是取平均"),
         claim=Words(
-            "Note 002: if W_Q and W_K are set to zero, self-attention becomes a feed-forward layer, Z = V·X, so that the latter is a special case of the former.",
+            "Note 002: if W_Q and W_K are set to zero, self-attention becomes a feed-forward layer, Z = V·X, so that the "
+            "latter is a special case of the former.",
             "笔记 002：如果把 Q、K 矩阵设为零，自注意力就变成了 FFN，即 Z = V·X，FFN 是自注意力的特例。",
         ),
         verdict="held" if becomes_ffn else "did not hold",
         outcome=Words(
-            f"All scores are 0 then, so that every position attends to all alike: each output is the average of the values, to within {from_mean:.1g}, and all positions get the same "
-            f"vector (they differ by {between:.1g}). A feed-forward layer would give each position its own value; the outputs are {from_values:.0%} or more of the values' size "
-            f"away from that (allowed: 1e-9; {len(seeds)} seeds).",
-            f"此时所有得分为 0，每个位置平均地关注所有位置：输出就是各个值的平均（误差不超过 {from_mean:.1g}），所有位置得到同一个向量（相差 {between:.1g}）。前馈层则应给每个位置它自己的值；"
-            f"输出与之相差不小于其大小的 {from_values:.0%}（容许 1e-9；{len(seeds)} 个种子）。",
+            "All scores are 0 then, so that every position attends to all alike: each output is the average of the "
+            f"values, to within {from_mean:.1g}, and all positions get the same vector (they differ by {between:.1g}). A "
+            f"feed-forward layer would give each position its own value; the outputs are {from_values:.0%} or more of the "
+            f"values' size away from that (allowed: 1e-9; {len(seeds)} seeds).",
+            f"此时所有得分为 0，每个位置平均地关注所有位置：输出就是各个值的平均（误差不超过 {from_mean:.1g}），所有位置得"
+            f"到同一个向量（相差 {between:.1g}）。前馈层则应给每个位置它自己的值；输出与之相差不小于其大小的 "
+            f"{from_values:.0%}（容许 1e-9；{len(seeds)} 个种子）。",
         ),
         seeds=seeds,
     )
@@ -144,10 +150,12 @@ def rank(setting: Setting) -> Finding:
         ),
         verdict="held" if bounded else "did not hold",
         outcome=Words(
-            f"QKᵀ has rank d in every case. Softmax is not linear and raises it: for n = {length} and d = 4, the weights have rank {min(of_weights[at])} to {max(of_weights[at])}, "
-            f"for d = 32 {min(of_weights[-1])} to {max(of_weights[-1])} ({len(seeds)} seeds, float64, torch's numerical rank).",
-            f"QKᵀ 的秩总是 d。softmax 不是线性的，会把秩提高：n = {length}、d = 4 时，权重矩阵的秩为 {min(of_weights[at])} 至 {max(of_weights[at])}，"
-            f"d = 32 时为 {min(of_weights[-1])} 至 {max(of_weights[-1])}（{len(seeds)} 个种子，float64，torch 的数值秩）。",
+            f"QKᵀ has rank d in every case. Softmax is not linear and raises it: for n = {length} and d = 4, the weights "
+            f"have rank {min(of_weights[at])} to {max(of_weights[at])}, for d = 32 {min(of_weights[-1])} to "
+            f"{max(of_weights[-1])} ({len(seeds)} seeds, float64, torch's numerical rank).",
+            f"QKᵀ 的秩总是 d。softmax 不是线性的，会把秩提高：n = {length}、d = 4 时，权重矩阵的秩为 {min(of_weights[at])} "
+            f"至 {max(of_weights[at])}，d = 32 时为 {min(of_weights[-1])} 至 {max(of_weights[-1])}（{len(seeds)} 个种子，"
+            "float64，torch 的数值秩）。",
         ),
         charts=(
             LineChart(

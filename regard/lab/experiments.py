@@ -1,6 +1,6 @@
 """All experiments, in the order of the page. To add one: its function, and a line here."""
 
-from regard.lab import bare, masking, norms, positions, rates, scores, sizes, softmax
+from regard.lab import bare, cost, masking, norms, positions, rates, scores, sizes, softmax
 from regard.lab.experiment import Experiment
 from regard.lab.finding import Words
 
@@ -66,4 +66,17 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "no-queries", ("002",), Words("attention without queries and keys", "没有查询和键的注意力"), 1, bare.no_queries
     ),
     Experiment("rank", ("002",), Words("the rank of attention's weights", "注意力权重矩阵的秩"), 1, bare.rank),
+    Experiment(
+        "waiting", ("M21",), Words("what waits for what: an RNN and attention", "谁等谁：RNN 与注意力"), 1, cost.waiting
+    ),
+    Experiment(
+        "cost-training",
+        ("M21",),
+        Words("time and memory of training against length", "训练的时间和内存与句长"),
+        20,
+        cost.training,
+    ),
+    Experiment(
+        "cost-decoding", ("M21", "T1"), Words("decoding with and without a cache", "有无缓存的解码"), 20, cost.decoding
+    ),
 )

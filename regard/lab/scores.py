@@ -1,5 +1,6 @@
 """Three ways to score a key for a query: additive, dot product, scaled dot product."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -15,18 +16,20 @@ Scores = Callable[[Float[Tensor, "T K"], Float[Tensor, "S K"], torch.Generator],
 def additive(q: Float[Tensor, "T K"], k: Float[Tensor, "S K"], generator: torch.Generator) -> Float[Tensor, "T S"]:
     """vᵀ tanh(W_q q + W_k k) of Bahdanau et al., with first values as Glorot's: v is a map from d_k to 1."""
     d_k = q.shape[-1]
-    w_q, w_k = torch.randn(2, d_k, d_k, generator=generator, dtype=q.dtype) / d_k**0.5
+    w_q, w_k = torch.randn(2, d_k, d_k, generator=generator, dtype=q.dtype) / math.sqrt(d_k)
     v = torch.randn(d_k, generator=generator, dtype=q.dtype) * (2 / (d_k + 1)) ** 0.5
     hidden = torch.tanh((q @ w_q)[:, None] + (k @ w_k)[None])  # (T, S, K)
-    return hidden @ v
+    scores: Tensor = hidden @ v
+    return scores
 
 
-def dot(q: Float[Tensor, "T K"], k: Float[Tensor, "S K"], generator: torch.Generator) -> Float[Tensor, "T S"]:
+def dot(q: Float[Tensor, "T K"], k: Float[Tensor, "S K"], _: torch.Generator) -> Float[Tensor, "T S"]:
     return q @ k.T
 
 
-def scaled_dot(q: Float[Tensor, "T K"], k: Float[Tensor, "S K"], generator: torch.Generator) -> Float[Tensor, "T S"]:
-    return q @ k.T / q.shape[-1] ** 0.5
+def scaled_dot(q: Float[Tensor, "T K"], k: Float[Tensor, "S K"], _: torch.Generator) -> Float[Tensor, "T S"]:
+    scores: Tensor = q @ k.T / math.sqrt(q.shape[-1])
+    return scores
 
 
 KINDS: tuple[tuple[Words, Scores], ...] = (
@@ -75,17 +78,22 @@ def kinds(setting: Setting) -> Finding:
         claims=("M20", "M16"),
         title=Words("Additive, dot and scaled dot scores", "加性、点积与缩放点积得分"),
         claim=Words(
-            "Notes 000 and 001: the score of a key may be additive, a dot product or a scaled one; when d_k is large, dot products grow too large and softmax's gradient too "
-            "small, which 1/√d_k relieves.",
-            "笔记 000、001：得分可以是加性、点积或缩放点积；d_k 很大时点积数值过大，softmax 的梯度过小，缩放因子 1/√d_k 可以缓解。",
+            "Notes 000 and 001: the score of a key may be additive, a dot product or a scaled one; when d_k is large, dot "
+            "products grow too large and softmax's gradient too small, which 1/√d_k relieves.",
+            "笔记 000、001：得分可以是加性、点积或缩放点积；d_k 很大时点积数值过大，softmax 的梯度过小，缩放因子 1/√d_k 可"
+            "以缓解。",
         ),
         verdict="held" if holds else "did not hold",
         outcome=Words(
-            f"At d_k = 1024, the softmax of plain dot products passes on {lost:.0%} of the gradient that scaled ones do (held: below 50 %) and gives its first key {float(found[1, -1, :, 1].mean()):.0%} "
-            f"of the weight. Scaled, the gradient stays within {1 - kept:.0%} over all d_k (allowed: 50 %); additive scores, bounded by tanh, stay of one size too. The additive score is "
-            "vᵀ tanh(W_q q + W_k k) with a learned vector v; note 001 has the query in v's place.",
-            f"d_k = 1024 时，未缩放点积的 softmax 只传回缩放点积 {lost:.0%} 的梯度（判据：低于 50 %），并把 {float(found[1, -1, :, 1].mean()):.0%} 的权重给了第一名。缩放后，梯度在所有 d_k 上的变化不超过 "
-            f"{1 - kept:.0%}（容许 50 %）；加性得分受 tanh 约束，大小也稳定。加性得分应为 vᵀ tanh(W_q q + W_k k)，其中 v 是学到的向量；笔记 001 在 v 的位置写了查询。",
+            f"At d_k = 1024, the softmax of plain dot products passes on {lost:.0%} of the gradient that scaled ones do "
+            f"(held: below 50%) and gives its favourite key {float(found[1, -1, :, 1].mean()):.0%} of the weight. Scaled, "
+            f"the gradient stays within {1 - kept:.0%} over all d_k (allowed: 50%); additive scores, bounded by tanh, stay "
+            "of one size too. The additive score is vᵀ tanh(W_q q + W_k k) with a learned vector v; note 001 has the "
+            "query in v's place.",
+            f"d_k = 1024 时，未缩放点积的 softmax 只传回缩放点积 {lost:.0%} 的梯度（判据：低于 50%），并把 "
+            f"{float(found[1, -1, :, 1].mean()):.0%} 的权重给了第一名。缩放后，梯度在所有 d_k 上的变化不超过 "
+            f"{1 - kept:.0%}（容许 50%）；加性得分受 tanh 约束，大小也稳定。加性得分应为 vᵀ tanh(W_q q + W_k k)，其中 v 是"
+            "学到的向量；笔记 001 在 v 的位置写了查询。",
         ),
         tables=(
             Table(
