@@ -4,6 +4,7 @@ Words stand twice, in both languages; the page shows one of them.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -20,11 +21,18 @@ MOST_MARKS = 40  # points of a line that are marked; more would be a line of mar
 def bilingual(words: Words, tag: str = "span", attributes: str = "") -> str:
     """Once where both languages say the same."""
     space = f" {attributes}" if attributes else ""
+    written = escape if tag == "text" else typeset  # SVG has no <sub>
     if words.en == words.zh:
-        return f"<{tag}{space}>{escape(words.en)}</{tag}>"
+        return f"<{tag}{space}>{written(words.en)}</{tag}>"
     return "".join(
-        f'<{tag}{space} lang="{lang}">{escape(text)}</{tag}>' for lang, text in (("en", words.en), ("zh", words.zh))
+        f'<{tag}{space} lang="{lang}">{written(text)}</{tag}>' for lang, text in (("en", words.en), ("zh", words.zh))
     )
+
+
+def typeset(text: str) -> str:
+    """As HTML, with d_k and n^2 as one writes them."""
+    lowered = re.sub(r"(?<=\w)_([A-Za-z]+)", r"<sub>\1</sub>", escape(text))
+    return re.sub(r"\^(-?[\d.]*[\d½]|[a-z]\b)", r"<sup>\1</sup>", lowered).replace("<sup>-", "<sup>−")
 
 
 def number(value: float) -> str:
@@ -32,7 +40,7 @@ def number(value: float) -> str:
     if value == 0:
         return "0"
     if not 1e-3 <= abs(value) < 1e7:
-        return f"{value:.2g}".replace("-", "−")
+        return re.sub(r"e([+-])0*", r"e\1", f"{value:.2g}").replace("e+", "e").replace("-", "−")
     digits = max(0, 3 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{digits}f}"
     return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−")
@@ -74,6 +82,8 @@ class Axis:
             low, high = min(0.0, low), max(0.0, high)
         if low == high:
             low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
+        elif log:  # so that there is a tick near either end
+            low, high = low / 1.15, high * 1.15
         self.log, self.low, self.high = log, low, high
         self.start, self.end = start, end
 
@@ -260,8 +270,14 @@ def _values(chart: HeatMap, cell: tuple[float, float], most: float) -> list[str]
         for column, value in enumerate(of_row):
             kind = ' class="on"' if abs(value) > 0.55 * most else ' class="value"'
             x, y = LEFT + (column + 0.5) * cell[0], ABOVE + (row + 0.5) * cell[1] + 4
-            found.append(_text(x, y, f"{value:.2f}".replace("-", "−"), f'text-anchor="middle"{kind}'))
+            found.append(_text(x, y, _three_digits(value), f'text-anchor="middle"{kind}'))
     return found
+
+
+def _three_digits(value: float) -> str:
+    """Exactly 0 is a plain 0."""
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{digits}f}".replace("-", "−") if value else "0"
 
 
 def _scale(x: float, y: float, height: float, most: float, signed: bool) -> list[str]:

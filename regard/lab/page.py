@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from regard.lab.charts import bilingual, figure, number
+from regard.lab.charts import bilingual, figure
 from regard.lab.finding import VERDICTS, Finding, Language, Table, Verdict, Words
-from regard.lab.report import claims_in_words, shown
+from regard.lab.report import claims_in_words, duration, shown
 
 SIGNS: dict[Verdict, str] = {"held": "✓", "did not hold": "✗", "no difference found": "≈", "measured": "·"}
 SAYS = Words("The notes say", "笔记所说")
@@ -72,7 +72,7 @@ def _contents(entries: Sequence[Entry], anchors: Sequence[str], not_run: Sequenc
         one = entry.finding
         rows.append(
             f'<tr><td><a href="#{anchor}">{bilingual(one.title)}</a></td><td>{bilingual(claims_in_words(one.claims))}</td>'
-            f'<td>{_badge(one.verdict)}</td><td class="number">{number(one.seconds)}</td>'
+            f'<td>{_badge(one.verdict)}</td><td class="number">{duration(one.seconds)}</td>'
             f"<td>{bilingual(STORED if entry.stored else HERE)}</td></tr>"
         )
     rows += [f'<tr><td>{escape(name)}</td><td></td><td colspan="3">{bilingual(NOT_RUN)}</td></tr>' for name in not_run]
@@ -89,14 +89,13 @@ def _section(entry: Entry, anchor: str) -> str:
     mark = (
         f'<span class="stored">{bilingual(STORED)}: {escape(one.machine)}, {escape(one.date)}</span>' if entry.stored else ""
     )
-    charts = "".join(figure(chart) for chart in one.charts)
+    exhibits = "".join([*map(figure, one.charts), *map(_table, one.tables)])
     return (
         f'<section id="{anchor}"><h2>{bilingual(one.title)} {_badge(one.verdict)}</h2>'
         f'<p class="soft">{bilingual(claims_in_words(one.claims))} · <code>{escape(one.name)}</code> {mark}</p>'
         f'<div class="prose"><div class="says"><h3>{bilingual(SAYS)}</h3>{bilingual(one.claim, "p")}</div>'
         f"<div><h3>{bilingual(SEEN)}</h3>{bilingual(one.outcome, 'p')}</div></div>"
-        f'{f"""<div class="charts">{charts}</div>""" if charts else ""}'
-        f"{''.join(_table(table) for table in one.tables)}{_origin(one)}</section>"
+        f'<div class="exhibits">{exhibits}</div>{_origin(one)}</section>'
     )
 
 
@@ -104,6 +103,7 @@ def _table(table: Table) -> str:
     numbers = [all(isinstance(row[at], int | float) for row in table.rows) for at in range(len(table.columns))]
     kind = [' class="number"' if one else "" for one in numbers]
     head = "".join(f'<th scope="col"{kind[at]}>{bilingual(column)}</th>' for at, column in enumerate(table.columns))
+    wide = " wide" if len(table.columns) > 5 else ""
     rows = "".join(
         "<tr>"
         + "".join(
@@ -114,7 +114,7 @@ def _table(table: Table) -> str:
         for row in table.rows
     )
     return (
-        f'<div class="scroll"><table><caption>{bilingual(table.title)}</caption><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll{wide}"><table><caption>{bilingual(table.title)}</caption><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
@@ -127,7 +127,7 @@ def _origin(one: Finding) -> str:
             Words("seeds", "种子"),
             bilingual(Words(seeds, seeds) if seeds else Words("none: nothing is random", "无：没有随机性")),
         ),
-        (Words("took", "用时"), f"{number(one.seconds)} s"),
+        (Words("took", "用时"), f"{duration(one.seconds)} s"),
         (Words("command", "命令"), f"<code>{escape(one.command)}</code>"),
         (Words("machine", "机器"), escape(one.machine)),
         (Words("date", "日期"), escape(one.date)),

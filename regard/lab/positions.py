@@ -42,7 +42,15 @@ def table(_: Setting) -> Finding:
             Table(
                 Words("Position 2, d = 8", "位置 2，d = 8"),
                 (Words("dimension", "维度"), Words("formula", "公式"), Words("note", "笔记"), Words("found", "实测")),
-                tuple((n, formulas[n], f"{NOTED[n]:g}", f"{found[n]:.6f}") for n in range(8)),
+                tuple(
+                    (
+                        n,
+                        formulas[n],
+                        f"{NOTED[n]:.{4 if n < 7 else 6}f}".replace("-", "−"),
+                        f"{found[n]:.6f}".replace("-", "−"),
+                    )
+                    for n in range(8)
+                ),
             ),
         ),
         charts=(
@@ -85,7 +93,7 @@ def shift(setting: Setting) -> Finding:
     control = min(residual(drawn[num_positions:], shift_maps(drawn[:num_positions], k), k) for k in distances)
     holds = unseen < 1e-6 and apart < 1e-6 and control > 0.1
     # A rotation [[cos, −sin], [sin, cos]], acting from the right on (sin, cos): its angle is k · frequency.
-    shown = (16, 20, 24, 32)
+    shown = (18, 20, 24, 32)  # which do not go round within these distances
     lines = [
         Series(
             Words(f"dimensions {2 * pair} and {2 * pair + 1}", f"第 {2 * pair} 与 {2 * pair + 1} 维"),
@@ -143,7 +151,7 @@ def distance(_: Setting) -> Finding:
         octaves[d_model] = [sum(ahead[2**n : 2 ** (n + 1)]) / 2**n for n in range(7)]
     falls = all(later < earlier for means in octaves.values() for earlier, later in pairwise(means))
     few, many = min(rises.values()), max(rises.values())
-    rows = [(f"{2**n}–{2 ** (n + 1) - 1}", *(octaves[d_model][n] for d_model in sizes)) for n in range(7)]
+    rows = [(f"{2**n}–{2 ** (n + 1) - 1}" if n else "1", *(octaves[d_model][n] for d_model in sizes)) for n in range(7)]
     return Finding(
         name="distance",
         claims=("M13",),

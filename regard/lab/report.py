@@ -21,6 +21,10 @@ def shown(cell: Cell, language: Language) -> str:
     return f"{cell:,}" if isinstance(cell, int) else number(cell)
 
 
+def duration(seconds: float) -> str:
+    return number(seconds) if seconds >= 0.01 else "< 0.01"
+
+
 def claims_in_words(claims: Sequence[str]) -> Words:
     """M17 is a claim; 002 alone is the note that says what none of the numbered claims does."""
     en = ", ".join(f"note {claim}" if claim.isdigit() else claim for claim in claims)
@@ -58,7 +62,7 @@ def print_finding(finding: Finding, console: Console, language: Language) -> Non
     console.print(finding.outcome.text(language))
     for table in finding.tables:
         console.print(_grid(table, language))
-    details = [f"{number(finding.seconds)} s", finding.machine]
+    details = [f"{duration(finding.seconds)} s", finding.machine]
     if finding.seeds:
         details.insert(0, Words("seeds", "种子").text(language) + " " + ", ".join(map(str, finding.seeds)))
     console.print(" · ".join(details), style="dim")

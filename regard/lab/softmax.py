@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.lab.charts import number
 from regard.lab.experiment import Setting
 from regard.lab.finding import BarChart, Finding, LineChart, Series, Table, Words
 from regard.model.attention import inspected_attention
@@ -38,7 +39,8 @@ def by_hand(_: Setting) -> Finding:
     holds = error < 1e-12 and abs(sum(weights) - 1) < 1e-12 and max(weights) == weights[0]
     listed = ", ".join(f"{weight:.4f}" for weight in weights)
     rows = [
-        (f"{score:g}", exponential, weight) for score, exponential, weight in zip(scores, exponentials, weights, strict=True)
+        (number(score), exponential, weight)
+        for score, exponential, weight in zip(scores, exponentials, weights, strict=True)
     ]
     return Finding(
         name="softmax-by-hand",
@@ -66,7 +68,7 @@ def by_hand(_: Setting) -> Finding:
             BarChart(
                 Words("Three scores as probabilities", "三个得分变成概率"),
                 Words("probability", "概率"),
-                tuple(Words(f"z = {score:g}", f"z = {score:g}") for score in scores),
+                tuple(Words(f"z = {number(score)}", f"z = {number(score)}") for score in scores),
                 (Series(Words("softmax", "softmax"), y=tuple(weights)),),
             ),
         ),
