@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from html import escape
+from unicodedata import east_asian_width
 
 from regard.lab.finding import BarChart, Chart, HeatMap, LineChart, Series, Words
 
@@ -185,10 +186,15 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
+def _width(text: str) -> int:
+    """In letters; a Chinese character is as wide as two."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
 def _bars(chart: BarChart) -> str:
     """Names of groups are turned where they would not fit side by side."""
     slot = (WIDTH - LEFT - RIGHT) / len(chart.groups)
-    longest = max(max(len(group.en), 2 * len(group.zh)) for group in chart.groups)
+    longest = max(_width(text) for group in chart.groups for text in (group.en, group.zh))
     turned = longest * 6.2 > slot
     below = BELOW + (longest * 3.2 if turned else 0.0) - 14
     height = HEIGHT + below - BELOW

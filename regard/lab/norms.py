@@ -70,16 +70,6 @@ def neighbours(setting: Setting) -> Finding:
     holds = ours < 1e-12 and batch > 0.01
     at, whole = paddings.index(8), filled[2]
     rows = [(name, _mean(filled[n][at]), _mean(joined[n])) for n, (name, _) in enumerate(KINDS)]
-    lines = tuple(
-        Series(
-            name,
-            y=tuple(_mean(of_seeds) for of_seeds in filled[n]),
-            x=tuple(map(float, paddings)),
-            low=tuple(min(of_seeds) for of_seeds in filled[n]),
-            high=tuple(max(of_seeds) for of_seeds in filled[n]),
-        )
-        for n, (name, _) in enumerate(KINDS)
-    )
     return Finding(
         name="layer-norm",
         claims=("M3",),
@@ -118,7 +108,7 @@ def neighbours(setting: Setting) -> Finding:
                 Words(f"Change under padding, {LENGTH} words", f"补齐带来的变化，{LENGTH} 个词"),
                 Words("padded positions", "补齐的位置数"),
                 Words("mean change", "平均变化"),
-                lines,
+                tuple(_line(name, paddings, filled[n]) for n, (name, _) in enumerate(KINDS)),
             ),
         ),
         seeds=seeds,
@@ -127,3 +117,13 @@ def neighbours(setting: Setting) -> Finding:
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+def _line(name: Words, paddings: tuple[int, ...], changes: list[list[float]]) -> Series:
+    return Series(
+        name,
+        y=tuple(_mean(of_seeds) for of_seeds in changes),
+        x=tuple(map(float, paddings)),
+        low=tuple(min(of_seeds) for of_seeds in changes),
+        high=tuple(max(of_seeds) for of_seeds in changes),
+    )

@@ -34,11 +34,14 @@ def schedule(_: Setting) -> Finding:
         verdict="held" if holds else "did not hold",
         outcome=Words(
             f"Over {STEPS:,} steps and {len(warmups)} warm-ups, the rate that training uses is the formula's to within "
-            f"{error:.1g} of it (allowed: 1e-9), and is largest at the last step of the warm-up. At d_model = {D_MODEL} "
-            f"and 4,000 steps of warm-up it reaches {paper_peak(D_MODEL, 4000):.2g}; four times the warm-up halves it.",
-            f"{STEPS:,} 步、{len(warmups)} 种预热步数：训练所用的学习率与公式的相对误差不超过 {error:.1g}（容许 1e-9），并"
-            f"在预热的最后一步达到最大。d_model = {D_MODEL}、预热 4,000 步时最大为 {paper_peak(D_MODEL, 4000):.2g}；预热步"
-            "数变为四倍，最大值减半。",
+            f"{error:.1g} of it (allowed: 1e-9). It is largest at step "
+            f"{', '.join(f'{peaks[warmup]:,}' for warmup in warmups)} for warm-ups of "
+            f"{', '.join(f'{warmup:,}' for warmup in warmups)} (must be the same). At d_model = {D_MODEL} and 4,000 steps "
+            f"of warm-up it reaches {paper_peak(D_MODEL, 4000):.2g}; four times the warm-up halves it.",
+            f"{STEPS:,} 步、{len(warmups)} 种预热步数：训练所用的学习率与公式的相对误差不超过 {error:.1g}（容许 1e-9）。预"
+            f"热 {'、'.join(f'{warmup:,}' for warmup in warmups)} 步时，最大值分别在第 "
+            f"{'、'.join(f'{peaks[warmup]:,}' for warmup in warmups)} 步（应当相同）。d_model = {D_MODEL}、预热 4,000 步时"
+            f"最大为 {paper_peak(D_MODEL, 4000):.2g}；预热步数变为四倍，最大值减半。",
         ),
         tables=(
             Table(

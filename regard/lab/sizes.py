@@ -1,5 +1,6 @@
 """Where a model's parameters are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -111,33 +112,7 @@ def shares(_: Setting) -> Finding:
             f"成立：多个查询共用键和值时（如 Llama 3 70B）占各层的 {grouped.of_layers:.0%}；编码器–解码器的解码器有两处注意"
             f"力，不到三分之二（{of_ours}）。",
         ),
-        tables=(
-            Table(
-                Words(
-                    f"Parameters; ours with a vocabulary of {VOCAB_SIZE:,}, all others from their shapes",
-                    f"参数量；我们的模型词表为 {VOCAB_SIZE:,}，其余按形状计算",
-                ),
-                (
-                    Words("model", "模型"),
-                    Words("all, millions", "全部（百万）"),
-                    Words("feed-forward, millions", "前馈（百万）"),
-                    Words("attention, millions", "注意力（百万）"),
-                    Words("feed-forward share of layers", "前馈占各层"),
-                    Words("of all", "占全部"),
-                ),
-                tuple(
-                    (
-                        one.name,
-                        round(one.total / 1e6, 1),
-                        round(one.feed_forward / 1e6, 1),
-                        round(one.attention / 1e6, 1),
-                        f"{one.of_layers:.1%}",
-                        f"{one.of_all:.1%}",
-                    )
-                    for one in everything
-                ),
-            ),
-        ),
+        tables=(_counted(everything),),
         charts=(
             BarChart(
                 Words("Feed-forward share of the parameters", "前馈层参数的占比"),
@@ -148,5 +123,33 @@ def shares(_: Setting) -> Finding:
                     Series(Words("of all", "占全部参数"), y=tuple(100 * one.of_all for one in everything)),
                 ),
             ),
+        ),
+    )
+
+
+def _counted(models: Sequence[Sizes]) -> Table:
+    return Table(
+        Words(
+            f"Parameters; ours with a vocabulary of {VOCAB_SIZE:,}, all others from their shapes",
+            f"参数量；我们的模型词表为 {VOCAB_SIZE:,}，其余按形状计算",
+        ),
+        (
+            Words("model", "模型"),
+            Words("all, millions", "全部（百万）"),
+            Words("feed-forward, millions", "前馈（百万）"),
+            Words("attention, millions", "注意力（百万）"),
+            Words("feed-forward share of layers", "前馈占各层"),
+            Words("of all", "占全部"),
+        ),
+        tuple(
+            (
+                one.name,
+                round(one.total / 1e6, 1),
+                round(one.feed_forward / 1e6, 1),
+                round(one.attention / 1e6, 1),
+                f"{one.of_layers:.1%}",
+                f"{one.of_all:.1%}",
+            )
+            for one in models
         ),
     )

@@ -166,22 +166,23 @@ def gradient(_: Setting) -> Finding:
     )
 
 
+def score_variances(d_k: int, seeds: tuple[int, ...], num_pairs: int) -> tuple[Tensor, Tensor, float]:
+    """Of q·k and of q·k/√d_k, for each seed; and how far the mean is from 0, in standard deviations, at most."""
+    variances: tuple[list[float], list[float]] = ([], [])
+    mean = 0.0
+    for seed in seeds:
+        q, k = torch.randn(2, num_pairs, 1, 1, d_k, generator=torch.Generator().manual_seed(seed))
+        for scale, of_seeds in zip((1.0, None), variances, strict=True):
+            scores = inspected_attention(q, k, k, scale=scale)[1].scores.double()
+            of_seeds.append(float(scores.var()))
+        mean = max(mean, abs(float(scores.mean())))
+    return torch.tensor(variances[0]), torch.tensor(variances[1]), mean
+
+
 def variance(setting: Setting) -> Finding:
     sizes, num_pairs, seeds = (1, 4, 16, 64, 256, 1024), 20_000, setting.seeds(5)
-    plain: list[Tensor] = []  # of each size, the variance of each seed
-    scaled: list[Tensor] = []
-    largest_mean = 0.0
-    for d_k in sizes:
-        of_seeds: tuple[list[float], list[float]] = ([], [])
-        for seed in seeds:
-            generator = torch.Generator().manual_seed(seed)
-            q, k = torch.randn(2, num_pairs, 1, 1, d_k, generator=generator)
-            for scale, variances in zip((1.0, None), of_seeds, strict=True):
-                scores = inspected_attention(q, k, k, scale=scale)[1].scores.double()
-                variances.append(float(scores.var()))
-                largest_mean = max(largest_mean, abs(float(scores.mean())) / (d_k**0.5 if scale else 1.0))
-        plain.append(torch.tensor(of_seeds[0]))
-        scaled.append(torch.tensor(of_seeds[1]))
+    found = [score_variances(d_k, seeds, num_pairs) for d_k in sizes]
+    plain, scaled, largest_mean = [one[0] for one in found], [one[1] for one in found], max(one[2] for one in found)
     off = max(abs(float(one.mean()) / d_k - 1) for one, d_k in zip(plain, sizes, strict=True))
     off_scaled = max(abs(float(one.mean()) - 1) for one in scaled)
     holds = max(off, off_scaled) < 0.05 and largest_mean < 0.05
