@@ -117,7 +117,7 @@ def _legend(names: Sequence[Words], lines: bool) -> str:
         colour = f"var(--s{n % NUM_COLOURS})"
         stroke = f'stroke="{colour}" stroke-width="2.5" stroke-dasharray="{DASHES[n % len(DASHES)]}"'
         if lines:
-            sample = f'<line x1="0" x2="26" y1="6" y2="6" {stroke}/>{_mark(13, 6, n)}'
+            sample = f'<line x1="0" x2="26" y1="6" y2="6" {stroke}/>{_mark(13.0, 6.0, n)}'
         else:
             sample = f'<rect x="7" y="0" width="12" height="12" rx="2" fill="{colour}"/>'
         picture = f'<svg viewBox="0 0 26 12" width="26" height="12" aria-hidden="true">{sample}</svg>'
@@ -137,7 +137,7 @@ def _mark(x: float, y: float, series: int) -> str:
 
 
 def _horizontal_grid(axis: Axis, label: Words, width: float = WIDTH) -> list[str]:
-    found = [_words(2, 13, label, 'class="label"')]
+    found = [_words(2.0, 13.0, label, 'class="label"')]
     for tick in axis.ticks():
         y = axis.at(tick)
         found.append(f'<line class="grid" x1="{LEFT:g}" x2="{width - RIGHT:g}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -251,12 +251,12 @@ def _heat_map(chart: HeatMap) -> str:
         for level, path in shades(chart.values, LEFT, ABOVE, cell, most).items()
     ]
     parts.append(f'<rect class="frame" x="{LEFT:g}" y="{ABOVE:g}" width="{width:g}" height="{height:g}"/>')
-    parts.append(_words(2, 13, chart.y_label, 'class="label"'))
+    parts.append(_words(2.0, 13.0, chart.y_label, 'class="label"'))
     parts.append(_words(LEFT + width / 2, ABOVE + height + 36, chart.x_label, 'class="label" text-anchor="middle"'))
-    for row in _shown(num_rows, cell[1], 14):
+    for row in _shown(num_rows, cell[1], 14.0):
         label = chart.rows[row] if chart.rows else str(row)
         parts.append(_text(LEFT - 7, ABOVE + (row + 0.5) * cell[1] + 4, label, 'text-anchor="end"'))
-    for column in _shown(num_columns, cell[0], 30):
+    for column in _shown(num_columns, cell[0], 30.0):
         label = chart.columns[column] if chart.columns else str(column)
         parts.append(_text(LEFT + (column + 0.5) * cell[0], ABOVE + height + 17, label, 'text-anchor="middle"'))
     parts += _values(chart, cell, most) if min(cell) >= 30 else []

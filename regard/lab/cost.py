@@ -17,8 +17,10 @@ from regard.model.trace import Intervention, Recorder
 from regard.model.transformer import Transformer
 from regard.train.device import synchronize
 
-WIDTH, NUM_HEADS = 64, 2
-LONGEST = 4096  # whose scores take 128 MiB; on a GPU, which is not busy before that, four times as long
+WIDTH, NUM_HEADS = 64, 1
+# Its scores take 16 MiB: from 32 MiB on, a CPU's time is that of getting memory from the system, not of arithmetic. A GPU is
+# not busy before that, and goes on to eight times the length.
+LONGEST = 2048
 ENOUGH = 1024  # long enough for what grows with n² to outweigh what grows with n; before, nothing is decided
 ENOUGH_TOKENS = 256  # the same, of decoding
 MOST_TOKENS = 512  # on a GPU four times as many
@@ -79,9 +81,8 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
 
 
 def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """The exponent p of n^p that fits the last four best: the least-squares line through their logarithms. Fewer would take
-    a step, as where memory is no longer had from the allocator's stock, for a slope."""
-    xs, ys = [math.log(one) for one in lengths[-4:]], [math.log(one) for one in values[-4:]]
+    """The exponent p of n^p that fits the last three best: the least-squares line through their logarithms."""
+    xs, ys = [math.log(one) for one in lengths[-3:]], [math.log(one) for one in values[-3:]]
     x_mean, y_mean = sum(xs) / len(xs), sum(ys) / len(ys)
     return sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True)) / sum((x - x_mean) ** 2 for x in xs)
 
@@ -111,8 +112,8 @@ def training_curves(setting: Setting) -> tuple[list[Curve], list[Curve]]:
     memory: list[list[float]] = [[] for _ in measured]
     lengths: list[int] = []
     length, last_round = 64, 0.0
-    longest = LONGEST if device.type == "cpu" else 4 * LONGEST
-    while length <= longest and (len(lengths) < 4 or time.monotonic() + NEXT_ROUND * last_round < end):
+    longest = LONGEST if device.type == "cpu" else 8 * LONGEST
+    while length <= longest and (len(lengths) < 3 or time.monotonic() + NEXT_ROUND * last_round < end):
         began = time.monotonic()
         x = torch.randn(1, length, WIDTH, device=device, requires_grad=True)
         for number, (_, layer, parameters) in enumerate(measured):
@@ -176,9 +177,9 @@ def training(setting: Setting) -> Finding:
         tables=(
             Table(
                 Words(
-                    f"One layer of width {WIDTH}, one sentence; exponents from the last four lengths, numbers at n = "
+                    f"One layer of width {WIDTH}, one sentence; exponents from the last three lengths, numbers at n = "
                     f"{lengths[-1]:,}",
-                    f"一层，宽 {WIDTH}，一个句子；指数取自最后四个长度，数值为 n = {lengths[-1]:,} 时",
+                    f"一层，宽 {WIDTH}，一个句子；指数取自最后三个长度，数值为 n = {lengths[-1]:,} 时",
                 ),
                 (
                     Words("layer", "层"),
@@ -234,7 +235,7 @@ def decoding(setting: Setting) -> Finding:
     lengths: list[int] = []
     length, last_round, same = 16, 0.0, True
     most = MOST_TOKENS if device.type == "cpu" else 4 * MOST_TOKENS
-    while length <= most and (len(lengths) < 4 or time.monotonic() + NEXT_ROUND * last_round < end):
+    while length <= most and (len(lengths) < 3 or time.monotonic() + NEXT_ROUND * last_round < end):
         began = time.monotonic()
         for number, (_, way) in enumerate(ways):
             times[number].append(seconds_of(partial(way, model, src, length), device))

@@ -66,21 +66,21 @@ def table(_: Setting) -> Finding:
     )
 
 
-def shift_maps(codes: Float[Tensor, "T D"], k: int) -> Float[Tensor, "D/2 2 2"]:
+def shift_maps(codes: Float[Tensor, "T D"], k: int) -> Float[Tensor, "P 2 2"]:
     """For each pair (sin, cos), the matrix that takes it k positions on, fitted by least squares to all there are."""
-    pairs = codes.unflatten(1, (-1, 2)).transpose(0, 1)  # (D/2, T, 2)
+    pairs = codes.unflatten(1, (-1, 2)).transpose(0, 1)  # (P, T, 2)
     fitted: Tensor = torch.linalg.lstsq(pairs[:, :-k], pairs[:, k:]).solution
     return fitted
 
 
-def residual(codes: Float[Tensor, "T D"], maps: Float[Tensor, "D/2 2 2"], k: int) -> float:
+def residual(codes: Float[Tensor, "T D"], maps: Float[Tensor, "P 2 2"], k: int) -> float:
     """By how much the maps miss, relative to the size of what they should give."""
     pairs = codes.unflatten(1, (-1, 2)).transpose(0, 1)
     missed = pairs[:, :-k] @ maps - pairs[:, k:]
     return float(missed.norm() / pairs[:, k:].norm())
 
 
-def rotations(k: int, d_model: int) -> Float[Tensor, "D/2 2 2"]:
+def rotations(k: int, d_model: int) -> Float[Tensor, "P 2 2"]:
     """What the addition theorems say: (sin, cos) of p + k is that of p, turned by k · 10000^(−2i/d)."""
     angles = k * 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     turned: Tensor = torch.stack([angles.cos(), -angles.sin(), angles.sin(), angles.cos()], dim=-1).unflatten(-1, (2, 2))
