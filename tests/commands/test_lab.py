@@ -1,5 +1,6 @@
 """`regard lab`, as a person calls it."""
 
+import re
 import time
 from pathlib import Path
 
@@ -21,6 +22,13 @@ def test_without_a_name_it_lists_all() -> None:
         assert f"\n{one.name} " in result.stdout
     assert "softmax([a, a, 2a])" in result.stdout  # brackets are no markup
     assert "实验" in run("lab", "--lang", "zh").stdout
+
+
+def test_the_documentation_lists_all() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "lab.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| ([^|]*)\|", document, flags=re.MULTILINE)
+    claims = {one.name: ", ".join(claim for claim in one.claims if not claim.isdigit()) for one in EXPERIMENTS}
+    assert {name: listed.strip() for name, listed in rows} == claims
 
 
 def test_one_is_printed_and_written(tmp_path: Path) -> None:
