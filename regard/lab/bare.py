@@ -146,7 +146,7 @@ def rank(setting: Setting) -> Finding:
     above = sum(rank > width for ranks, width in zip(of_scores, widths, strict=True) for rank in ranks)
     cases = len(widths) * len(seeds)
     at = widths.index(4)
-    low, high = min(of_weights[at]), max(of_weights[at])
+    spread = "–".join(map(str, sorted({min(of_weights[at]), max(of_weights[at])})))
 
     def line(name: Words, ranks: list[list[int]]) -> Series:
         means = tuple(sum(one) / len(one) for one in ranks)
@@ -164,10 +164,9 @@ def rank(setting: Setting) -> Finding:
         verdict="held" if bounded else "did not hold",
         outcome=Words(
             f"The rank of QKᵀ is above d in {above} of {cases} cases. Softmax is not linear and raises it: for n = "
-            f"{length} and d = 4, the weights have rank {low} to {high} ({len(seeds)} seeds, float64, torch's numerical "
-            "rank).",
+            f"{length} and d = 4, the weights have rank {spread} ({len(seeds)} seeds, float64, torch's numerical rank).",
             f"QKᵀ 的秩在 {cases} 例中有 {above} 例大于 d。softmax 不是线性的，会把秩提高：n = {length}、d = 4 时，权重矩阵"
-            f"的秩为 {low} 至 {high}（{len(seeds)} 个种子，float64，torch 的数值秩）。",
+            f"的秩为 {spread}（{len(seeds)} 个种子，float64，torch 的数值秩）。",
         ),
         tables=(
             Table(

@@ -108,7 +108,11 @@ def perform(chosen: Sequence[Experiment], settings: LabSettings, device: str, fi
             seconds = left * experiment.seconds / sum(one.seconds for one in waiting)
         setting = Setting(seed=settings.seed, seconds=seconds, device=device)
         progress.print(f"{len(findings) + 1}/{len(chosen)} {experiment.name} …", end=" ", soft_wrap=True)
-        finding = performed(experiment, setting, command_line(experiment, settings))
+        try:
+            finding = performed(experiment, setting, command_line(experiment, settings))
+        except BaseException:
+            progress.print()  # what is said next begins a line
+            raise
         progress.print(f"{VERDICTS[finding.verdict].text(settings.language)}, {finding.seconds:.1f} s", soft_wrap=True)
         findings.append(finding)
         waiting.pop(0)

@@ -103,7 +103,7 @@ class Curve:
 
 
 def training_curves(setting: Setting) -> tuple[list[Curve], list[Curve]]:
-    """Seconds and bytes of one layer, forward and backward, for one sentence of each length that there is time for."""
+    """Seconds and MiB of one layer, forward and backward, for one sentence of each length that there is time for."""
     torch.manual_seed(setting.seed)
     device = torch.device(setting.device)
     end = time.monotonic() + setting.seconds
@@ -117,7 +117,7 @@ def training_curves(setting: Setting) -> tuple[list[Curve], list[Curve]]:
         began = time.monotonic()
         x = torch.randn(1, length, WIDTH, device=device, requires_grad=True)
         for number, (_, layer, parameters) in enumerate(measured):
-            memory[number].append(float(kept_bytes(layer, x, parameters)))
+            memory[number].append(kept_bytes(layer, x, parameters) / 2**20)
             times[number].append(seconds_of(partial(update, layer, x), device))
         lengths.append(length)
         length, last_round = 2 * length, time.monotonic() - began
@@ -151,7 +151,7 @@ def training(setting: Setting) -> Finding:
     verdict: Verdict = "measured" if lengths[-1] < ENOUGH else "held" if holds else "did not hold"
     so = IN_THE_FORMULA if fused_memory < 1.5 else Words(" as well", "，同样如此")
     rows = [
-        (one.name, f"n^{one.slope:.2f}", one.values[-1] * 1000, f"n^{kept.slope:.2f}", kept.values[-1] / 2**20)
+        (one.name, f"n^{one.slope:.2f}", one.values[-1] * 1000, f"n^{kept.slope:.2f}", kept.values[-1])
         for one, kept in zip(times, memory, strict=True)
     ]
     return Finding(
@@ -193,7 +193,7 @@ def training(setting: Setting) -> Finding:
         ),
         charts=(
             _chart(Words("Time of a forward and a backward pass", "一次前向加反向的时间"), SECONDS, times),
-            _chart(Words("What is kept for the backward pass", "为反向传播保留的内存"), Words("bytes", "字节"), memory),
+            _chart(Words("What is kept for the backward pass", "为反向传播保留的内存"), Words("MiB", "MiB"), memory),
         ),
         seeds=(setting.seed,),
     )

@@ -9,14 +9,14 @@ from importlib.resources import files
 
 from regard.lab.charts import bilingual, figure
 from regard.lab.finding import VERDICTS, Finding, Language, Table, Verdict, Words
-from regard.lab.report import claims_in_words, duration, shown
+from regard.lab.report import claims_in_words, duration, is_number, shown
 
 SIGNS: dict[Verdict, str] = {"held": "✓", "did not hold": "✗", "no difference found": "≈", "measured": "·"}
 SAYS = Words("The notes say", "笔记所说")
 SEEN = Words("What was seen", "实验所见")
 HERE = Words("this run", "本次运行")
 STORED = Words("stored result", "已存结果")
-NOT_RUN = Words("not run: the time was over", "未运行：时间已到")
+NOT_RUN = Words("not run: it was stopped, or the time was over", "未运行：已中断，或时间已到")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Entry:
 
 
 def page(entries: Sequence[Entry], not_run: Sequence[str], language: Language) -> str:
-    """`not_run` are experiments that there was no time for."""
+    """`not_run` are the names of experiments that it did not come to."""
     anchors = _anchors(entries)
     sections = [_section(entry, anchor) for entry, anchor in zip(entries, anchors, strict=True)]
     body = [_summary(entries), _contents(entries, anchors, not_run), *sections]
@@ -100,7 +100,7 @@ def _section(entry: Entry, anchor: str) -> str:
 
 
 def _table(table: Table) -> str:
-    numbers = [all(isinstance(row[at], int | float) for row in table.rows) for at in range(len(table.columns))]
+    numbers = [all(is_number(row[at]) for row in table.rows) for at in range(len(table.columns))]
     kind = [' class="number"' if one else "" for one in numbers]
     head = "".join(f'<th scope="col"{kind[at]}>{bilingual(column)}</th>' for at, column in enumerate(table.columns))
     wide = " wide" if len(table.columns) > 5 else ""

@@ -21,6 +21,11 @@ def shown(cell: Cell, language: Language) -> str:
     return f"{cell:,}" if isinstance(cell, int) else number(cell)
 
 
+def is_number(cell: Cell) -> bool:
+    """Percentages are, too, though they are text."""
+    return isinstance(cell, int | float) or (isinstance(cell, str) and cell.replace(".", "").rstrip("%").isdigit())
+
+
 def duration(seconds: float) -> str:
     return number(seconds) if seconds >= 0.01 else "< 0.01"
 
@@ -71,7 +76,7 @@ def print_finding(finding: Finding, console: Console, language: Language) -> Non
 def _grid(table: Table, language: Language) -> Grid:
     grid = Grid(title=table.title.text(language), title_justify="left", title_style="", header_style="")
     for at, column in enumerate(table.columns):
-        numbers = all(isinstance(row[at], int | float) for row in table.rows)
+        numbers = all(is_number(row[at]) for row in table.rows)
         grid.add_column(column.text(language), justify="right" if numbers else "left")
     for row in table.rows:
         grid.add_row(*(shown(cell, language) for cell in row))

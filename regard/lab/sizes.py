@@ -130,14 +130,14 @@ def shares(_: Setting) -> Finding:
 def _counted(models: Sequence[Sizes]) -> Table:
     return Table(
         Words(
-            f"Parameters; ours with a vocabulary of {VOCAB_SIZE:,}, all others from their shapes",
-            f"参数量；我们的模型词表为 {VOCAB_SIZE:,}，其余按形状计算",
+            f"Parameters in millions; ours with a vocabulary of {VOCAB_SIZE:,}, all others from their shapes",
+            f"参数量（百万）；我们的模型词表为 {VOCAB_SIZE:,}，其余按形状计算",
         ),
         (
             Words("model", "模型"),
-            Words("all, millions", "全部（百万）"),
-            Words("feed-forward, millions", "前馈（百万）"),
-            Words("attention, millions", "注意力（百万）"),
+            Words("all", "全部"),
+            Words("feed-forward", "前馈"),
+            Words("attention", "注意力"),
             Words("feed-forward share of layers", "前馈占各层"),
             Words("of all", "占全部"),
         ),
