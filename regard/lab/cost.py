@@ -18,8 +18,8 @@ from regard.model.transformer import Transformer
 from regard.train.device import synchronize
 
 WIDTH, NUM_HEADS = 64, 1
-# Its scores take 16 MiB: from 32 MiB on, a CPU's time is that of getting memory from the system, not of arithmetic. A GPU is
-# not busy before that, and goes on to eight times the length.
+# Its scores take 16 MiB. From 32 MiB on, most of a CPU's time is that of getting memory from the system, not of arithmetic
+# (EXPERIMENTS.md). A GPU has little to do before that, and goes on to eight times the length.
 LONGEST = 2048
 ENOUGH = 1024  # long enough for what grows with n² to outweigh what grows with n; before, nothing is decided
 ENOUGH_TOKENS = 256  # the same, of decoding
