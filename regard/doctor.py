@@ -20,7 +20,7 @@ import regard
 from regard.bench.model import matmul_ceiling, step_flops
 from regard.config import ModelConfig
 from regard.model.transformer import Transformer
-from regard.train.device import synchronize
+from regard.train.device import processor, synchronize
 
 VOCABULARY, LENGTH = 8000, 25  # of the models and sentences whose speed is foretold
 FORETOLD = ("small", "base", "big")
@@ -174,7 +174,7 @@ def _measured(device: torch.device) -> DeviceFindings:
         properties = torch.cuda.get_device_properties(device)
         description, memory = properties.name, properties.total_memory
     else:
-        description, memory = _processor(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        description, memory = processor(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return DeviceFindings(
         name=str(device),
         description=description,
@@ -184,14 +184,6 @@ def _measured(device: torch.device) -> DeviceFindings:
         bandwidth=_bandwidth(device),
         tokens_per_second=speeds,
     )
-
-
-def _processor() -> str:
-    try:
-        models = re.findall(r"^model name\s*: (.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    except OSError:
-        models = []
-    return models[0] if models else platform.processor() or platform.machine()
 
 
 def _bandwidth(device: torch.device) -> float:

@@ -8,7 +8,6 @@ training.html, as a browser shows it: chromium --headless --window-size=1300,100
 """
 
 import argparse
-import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import Tensor
 import regard
 from regard.checkpoint import Run
 from regard.data.batch import collate
+from regard.lab.charts import NUM_SHADES, shades, ticks
 from regard.model.attention import causal_mask
 from regard.model.embedding import sinusoids
 from regard.model.trace import Trace
@@ -30,7 +30,6 @@ from regard.translate.alignment import place_for
 SENTENCE = "Die meisten Japaner essen jeden Tag Reis."
 END = "</s>"
 WHITE, BLUE, RED = (255, 255, 255), (19, 78, 168), (190, 40, 40)
-NUM_SHADES = 24
 
 
 class Drawing:
@@ -52,22 +51,10 @@ class Drawing:
         self._elements.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"/>')
 
     def heat_map(self, x: float, y: float, values: Tensor, cell: tuple[float, float], *, most: float) -> None:
-        """Rows downwards; white is 0, blue `most`, red minus that. Cells of one shade in a row are one rectangle, and all
-        of a shade one path."""
+        """Rows downwards; white is 0, blue `most`, red minus that."""
+        for level, path in shades(values.tolist(), x, y, cell, most).items():
+            self._elements.append(f'<path fill="{_colour(level / NUM_SHADES)}" d="{path}"/>')
         width, height = cell
-        shades: dict[int, list[str]] = {}
-        for row, of_row in enumerate(values.tolist()):
-            levels = [round(max(-1.0, min(1.0, value / most)) * NUM_SHADES) for value in of_row]
-            start = 0
-            for end in range(1, len(levels) + 1):
-                if end == len(levels) or levels[end] != levels[start]:
-                    at = f"{x + start * width:g}"
-                    rectangle = f"M{at} {y + row * height:g}h{(end - start) * width:g}v{height:g}H{at}z"
-                    shades.setdefault(levels[start], []).append(rectangle)
-                    start = end
-        for level, parts in sorted(shades.items()):
-            if level:
-                self._elements.append(f'<path fill="{_colour(level / NUM_SHADES)}" d="{"".join(parts)}"/>')
         rows, columns = values.shape
         frame = f'x="{x:g}" y="{y:g}" width="{columns * width:g}" height="{rows * height:g}"'
         self._elements.append(f'<rect {frame} fill="none" stroke="#888" stroke-width="0.6"/>')
@@ -186,11 +173,11 @@ def curves(
     furthest = max(x for _, points, _ in lines for x, _ in points)
     highest = max(y for _, points, _ in lines for _, y in points)
     drawing = Drawing(left + width + 30, top + height + 44)
-    for tick in ticks(highest):
+    for tick in ticks(0.0, highest):
         y = top + height * (1 - tick / highest)
         drawing.line([(left, y), (left + width, y)], "#ddd", 1)
         drawing.text(left - 8, y + 4, f"{tick:.{digits}f}", size=12, anchor="end")
-    for tick in ticks(furthest):
+    for tick in ticks(0.0, furthest):
         drawing.text(left + width * tick / furthest, top + height + 18, f"{tick:,.0f}", size=12, anchor="middle")
     drawing.text(left + width / 2, top + height + 38, labels[0], size=12, anchor="middle")
     drawing.text(left, top - 3, labels[1], size=12)
@@ -201,13 +188,6 @@ def curves(
             drawing.line([(x, y), (x + 24, y)], colour, 3)
             drawing.text(x + 32, y + 4, name)
     drawing.save(path)
-
-
-def ticks(highest: float) -> list[float]:
-    """Round numbers from 0 up, about five."""
-    power = 10.0 ** math.floor(math.log10(highest / 4))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if highest / (factor * power) <= 5)
-    return [step * number for number in range(int(highest / step + 1e-9) + 1)]
 
 
 def schedules(path: Path) -> None:

@@ -6,7 +6,7 @@ import typer
 
 import regard
 from regard.bench.command import bench
-from regard.cli import begin, learning, using
+from regard.cli import begin, experiments, learning, using
 
 app = typer.Typer(
     name="regard",
@@ -23,6 +23,7 @@ app.command(short_help="translate text, line by line")(using.translate)
 app.command(short_help="a web page and an API over trained runs")(using.serve)
 app.command(short_help="measure translations: BLEU, chrF, TER, with intervals and comparisons")(using.evaluate)
 app.command(short_help="look into a model with one sentence: every view in one file")(using.look)
+app.command(short_help="the notes' claims put to the test: experiments with pictures")(experiments.lab)
 app.command(short_help="what a run is, and whether its files are intact")(using.info)
 app.command(short_help="the probability of translations that are there already")(using.score)
 app.command(short_help="clean text and learn its subwords, as `train` does first")(learning.prepare)

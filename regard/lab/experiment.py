@@ -2,16 +2,15 @@
 
 import os
 import platform
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import torch
 
 from regard.lab.finding import Finding, Words
+from regard.train.device import processor
 
 
 @dataclass(frozen=True)
@@ -50,17 +49,10 @@ def performed(experiment: Experiment, setting: Setting, command: str) -> Finding
 
 
 def machine(device: str) -> str:
-    """In words: what computed this, and with which torch."""
+    """In words: what computed this, and with which torch. Beside a GPU there is always a CPU that did some of it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cpu = f"{processor()}, {cores} cores, {torch.get_num_threads()} of them used"
     software = f"torch {torch.__version__}, Python {platform.python_version()}"
     if torch.device(device).type == "cuda":
-        return f"{torch.cuda.get_device_name(device)}, {software}"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"{_processor()}, {cores} cores, {torch.get_num_threads()} threads, {software}"
-
-
-def _processor() -> str:
-    try:
-        models = re.findall(r"^model name\s*: (.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    except OSError:
-        models = []
-    return models[0] if models else platform.processor() or platform.machine()
+        return f"{torch.cuda.get_device_name(device)} beside {cpu}; {software}"
+    return f"{cpu}; {software}"

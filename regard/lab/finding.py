@@ -15,6 +15,7 @@ from regard.settings import read_table, to_table
 # difference found: two things were compared and the spread over seeds is larger than what lies between them. measured:
 # there was nothing to decide.
 Verdict = Literal["held", "did not hold", "no difference found", "measured"]
+Language = Literal["en", "zh"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Words:
 
     def __post_init__(self) -> None:
         assert self.en.strip() and self.zh.strip(), f"words in one language only: {self}"
+
+    def text(self, language: Language) -> str:
+        return self.en if language == "en" else self.zh
 
 
 Cell = str | int | float | Words  # text that is the same in both languages, a number, or words
@@ -135,6 +139,14 @@ def from_json(text: str) -> tuple[Finding, ...]:
         raise ValueError(f"this is no JSON: {error}") from error
     except AssertionError as error:
         raise ValueError(str(error)) from error
+
+
+VERDICTS: dict[Verdict, Words] = {
+    "held": Words("held", "成立"),
+    "did not hold": Words("did not hold", "不成立"),
+    "no difference found": Words("no difference found", "未见差异"),
+    "measured": Words("measured", "已测量"),
+}
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ def distinct_ids(seed: int, length: int = LENGTH) -> Int[Tensor, "1 T"]:
 
 
 def shuffled_distances(seed: int, *, positions: bool) -> Float[Tensor, "T T"]:
-    """How far each output of a sentence is from each output of the same words shuffled. Columns are put back in the order of the
-    sentence, so that a word is compared with itself on the diagonal."""
+    """How far each output of a sentence is from each output of the same words shuffled. Columns are put back in
+    the sentence's order, so that a word is compared with itself on the diagonal."""
     model, ids = model_of(seed), distinct_ids(seed)
     order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed + 1000))
     intervention = Intervention(positions=positions)
@@ -62,16 +62,18 @@ def shuffle(setting: Setting) -> Finding:
         claims=("M15",),
         title=Words("Without positions, order is invisible", "没有位置编码就没有顺序"),
         claim=Words(
-            "Notes 000, 001 and 002: self-attention by itself knows no order: shuffle the words and the same vectors come out, shuffled; "
-            "positional encodings are what tells orders apart.",
-            "笔记 000、001、002：自注意力本身不含顺序信息：打乱词序，得到的向量仍然相同，只是换了位置；位置编码才使模型感知顺序。",
+            "Notes 000, 001 and 002: self-attention by itself knows no order: shuffle the words and the same vectors come "
+            "out, shuffled; positional encodings are what tells orders apart.",
+            "笔记 000、001、002：自注意力本身不含顺序信息：打乱词序，得到的向量仍然相同，只是换了位置；位置编码才使模型感"
+            "知顺序。",
         ),
         verdict="held" if holds else "did not hold",
         outcome=Words(
-            f"Without positions, a word's vector after the encoder differs by at most {largest:.1g} when the sentence is shuffled (allowed: 1e-9; "
-            f"{len(seeds)} random models and orders). With positions it moves by {typical:.2f} on average.",
-            f"不加位置编码时，打乱句子后每个词经编码器得到的向量最多相差 {largest:.1g}（容许 1e-9；{len(seeds)} 个随机模型与次序）。"
-            f"加上位置编码，平均移动 {typical:.2f}。",
+            f"Without positions, a word's vector after the encoder differs by at most {largest:.1g} when the sentence is "
+            f"shuffled (allowed: 1e-9; {len(seeds)} random models and orders). With positions it moves by {typical:.2f} on "
+            "average.",
+            f"不加位置编码时，打乱句子后每个词经编码器得到的向量最多相差 {largest:.1g}（容许 1e-9；{len(seeds)} 个随机模型"
+            f"与次序）。加上位置编码，平均移动 {typical:.2f}。",
         ),
         tables=(
             Table(
@@ -95,8 +97,8 @@ def shuffle(setting: Setting) -> Finding:
 
 
 def influence(seed: int, *, causal: bool, length: int = LENGTH) -> Float[Tensor, "T T"]:
-    """|∂state_i/∂embedding_j| of the decoder. No token occurs twice, so that a row of the embedding's gradient is one input's;
-    the source has a matrix of its own."""
+    """|∂state_i/∂embedding_j| of the decoder. No token occurs twice, so that a row of the embedding's gradient is that of
+    one input; the source has a matrix of its own."""
     torch.manual_seed(seed)
     config = ModelConfig(
         src_vocab_size=VOCAB_SIZE,
@@ -144,17 +146,19 @@ def causality(setting: Setting) -> Finding:
         claims=("M6",),
         title=Words("Under the mask, no output depends on later inputs", "有掩码时，输出不依赖后面的输入"),
         claim=Words(
-            "All notes: the decoder's self-attention is masked, so that position t sees positions up to t only; masked weights are 0 after "
-            "softmax.",
+            "All notes: the decoder's self-attention is masked, so that position t sees positions up to t only; masked "
+            "weights are 0 after softmax.",
             "所有笔记：解码器的自注意力带掩码，位置 t 只能看到不晚于 t 的位置；被掩盖的权重在 softmax 之后为 0。",
         ),
         verdict="held" if holds else "did not hold",
         outcome=Words(
-            f"The gradient of output i with respect to input j is exactly {later:g} for every j > i, and never 0 for j ≤ i (at least {earlier:.1g}; "
-            f"{len(seeds)} random models). With the mask taken away, every output depends on every later input (at least {unmasked:.1g}). The triangle goes on "
-            "the scores, before softmax; it does not multiply the inputs, as note 002 puts it.",
-            f"对所有 j > i，输出 i 对输入 j 的梯度恰为 {later:g}；对 j ≤ i 则从不为 0（至少 {earlier:.1g}；{len(seeds)} 个随机模型）。去掉掩码后，每个输出都依赖后面的"
-            f"所有输入（至少 {unmasked:.1g}）。三角掩码加在 softmax 之前的得分上，并非如笔记 002 所写去乘输入。",
+            f"The gradient of output i with respect to input j is exactly {later:g} for every j > i, and never 0 for j ≤ i "
+            f"(at least {earlier:.1g}; {len(seeds)} random models). With the mask taken away, every output depends on "
+            f"every later input (at least {unmasked:.1g}). The triangle goes on the scores, before softmax; it does not "
+            "multiply the inputs, as note 002 puts it.",
+            f"对所有 j > i，输出 i 对输入 j 的梯度恰为 {later:g}；对 j ≤ i 则从不为 0（至少 {earlier:.1g}；{len(seeds)} 个"
+            f"随机模型）。去掉掩码后，每个输出都依赖后面的所有输入（至少 {unmasked:.1g}）。三角掩码加在 softmax 之前的得分"
+            "上，并非如笔记 002 所写去乘输入。",
         ),
         charts=(
             picture(Words("|∂output_i/∂input_j| under the mask", "有掩码时的 |∂输出_i/∂输入_j|"), masked[0]),
@@ -171,8 +175,8 @@ def _rows(values: Float[Tensor, "R C"]) -> tuple[tuple[float, ...], ...]:
 
 @torch.no_grad()
 def step_differences(seed: int, dtype: torch.dtype, length: int) -> tuple[list[float], list[float]]:
-    """Of each position, how far the log-probabilities of one pass are from those of steps with a cache, and from those of the
-    prefix alone."""
+    """Of each position, how far the log-probabilities of one pass are from those of steps with a cache, and of the prefix
+    alone."""
     model, src, tgt_in = model_of(seed, dtype), distinct_ids(seed, length), distinct_ids(seed + 1, length)
     at_once = model(src, tgt_in).log_softmax(-1)[0]  # (T, V)
     cache = model.start(src)
@@ -203,17 +207,20 @@ def one_pass(setting: Setting) -> Finding:
         claims=("M9",),
         title=Words("All positions in one pass, or one at a time: the same", "一次算完所有位置，与逐个计算相同"),
         claim=Words(
-            "Notes 000, 002 and 004: in training the decoder is given the target shifted right, and the triangular mask makes one pass over all "
-            "positions the same as feeding the prefixes one by one; so training is parallel.",
-            "笔记 000、002、004：训练时解码器的输入是右移的目标序列；有了三角掩码，一次算完所有位置与逐个输入前缀相同，因此训练可以并行。",
+            "Notes 000, 002 and 004: in training the decoder is given the target shifted right, and the triangular mask "
+            "makes one pass over all positions the same as feeding the prefixes one by one; so training is parallel.",
+            "笔记 000、002、004：训练时解码器的输入是右移的目标序列；有了三角掩码，一次算完所有位置与逐个输入前缀相同，因"
+            "此训练可以并行。",
         ),
         verdict="held" if holds else "did not hold",
         outcome=Words(
-            f"Over {length} positions and {len(seeds)} random models, log-probabilities of one pass differ from those of single steps with a cache by at most "
-            f"{largest['float64'][0]:.1g} in float64 (allowed: 1e-9) and {largest['float32'][0]:.1g} in float32 (allowed: 1e-3), and from those of every prefix by itself "
-            f"by {largest['float64'][1]:.1g} and {largest['float32'][1]:.1g}: rounding.",
-            f"{length} 个位置、{len(seeds)} 个随机模型：一次计算的对数概率与带缓存的逐步计算最多相差 {largest['float64'][0]:.1g}（float64，容许 1e-9）和 "
-            f"{largest['float32'][0]:.1g}（float32，容许 1e-3），与单独计算每个前缀相差 {largest['float64'][1]:.1g} 和 {largest['float32'][1]:.1g}：都是舍入误差。",
+            f"Over {length} positions and {len(seeds)} random models, log-probabilities of one pass differ from those of "
+            f"single steps with a cache by at most {largest['float64'][0]:.1g} in float64 (allowed: 1e-9) and "
+            f"{largest['float32'][0]:.1g} in float32 (allowed: 1e-3), and from those of every prefix by itself by "
+            f"{largest['float64'][1]:.1g} and {largest['float32'][1]:.1g}: rounding.",
+            f"{length} 个位置、{len(seeds)} 个随机模型：一次计算的对数概率与带缓存的逐步计算最多相差 "
+            f"{largest['float64'][0]:.1g}（float64，容许 1e-9）和 {largest['float32'][0]:.1g}（float32，容许 1e-3），与单独"
+            f"计算每个前缀相差 {largest['float64'][1]:.1g} 和 {largest['float32'][1]:.1g}：都是舍入误差。",
         ),
         tables=(
             Table(

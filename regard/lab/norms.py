@@ -65,37 +65,32 @@ def neighbours(setting: Setting) -> Finding:
     seeds, paddings = setting.seeds(5), (0, 2, 4, 8, 16, 32)
     filled = [[[padding_change(norm, seed, padding) for seed in seeds] for padding in paddings] for _, norm in KINDS]
     joined = [[neighbour_change(norm, seed) for seed in seeds] for _, norm in KINDS]
-    ours = max(max(map(max, filled[0])), max(joined[0]))
-    batch = min(min(filled[1][-1]), min(joined[1]))
+    ours = max(*joined[0], *(change for of_seeds in filled[0] for change in of_seeds))
+    batch = min(*joined[1], *filled[1][-1])
     holds = ours < 1e-12 and batch > 0.01
     at, whole = paddings.index(8), filled[2]
     rows = [(name, _mean(filled[n][at]), _mean(joined[n])) for n, (name, _) in enumerate(KINDS)]
-    lines = tuple(
-        Series(
-            name,
-            y=tuple(_mean(of_seeds) for of_seeds in filled[n]),
-            x=tuple(map(float, paddings)),
-            low=tuple(min(of_seeds) for of_seeds in filled[n]),
-            high=tuple(max(of_seeds) for of_seeds in filled[n]),
-        )
-        for n, (name, _) in enumerate(KINDS)
-    )
     return Finding(
         name="layer-norm",
         claims=("M3",),
         title=Words("LayerNorm looks at nothing but its own position", "LayerNorm 只看自己的位置"),
         claim=Words(
-            "Notes 000, 001 and 002: LayerNorm takes mean and variance over the features, so that it depends neither on the batch nor on how sentences of different "
-            "lengths are filled up; BatchNorm does.",
-            "笔记 000、001、002：LayerNorm 在特征维度上求均值和方差，因此与 batch 无关，也不受不同长度的句子如何补齐的影响；BatchNorm 则会受影响。",
+            "Notes 000, 001 and 002: LayerNorm takes mean and variance over the features, so that it depends neither on "
+            "the batch nor on how sentences of different lengths are filled up; BatchNorm does.",
+            "笔记 000、001、002：LayerNorm 在特征维度上求均值和方差，因此与 batch 无关，也不受不同长度的句子如何补齐的影"
+            "响；BatchNorm 则会受影响。",
         ),
         verdict="held" if holds else "did not hold",
         outcome=Words(
-            f"A sentence's vectors after LayerNorm change by {ours:.1g} whatever stands beside it (allowed: 1e-12); after BatchNorm in training by {_mean(filled[1][at]):.2f} with 8 zero "
-            f"vectors behind its {LENGTH} words, and by {_mean(joined[1]):.2f} with three neighbours ({len(seeds)} seeds). It is each position that is normalised: one norm "
-            f"for the whole sentence, as note 002 may be read, would change by {_mean(whole[at]):.2f} with padding.",
-            f"无论旁边有什么，经过 LayerNorm 的词向量只变化 {ours:.1g}（容许 1e-12）；训练时的 BatchNorm，在 {LENGTH} 个词后补 8 个零向量变化 {_mean(filled[1][at]):.2f}，"
-            f"同一 batch 有三个邻句变化 {_mean(joined[1]):.2f}（{len(seeds)} 个种子）。归一化是对每个位置做的：若如笔记 002 的字面意思对整句一起做，补齐就会带来 {_mean(whole[at]):.2f} 的变化。",
+            f"A sentence's vectors after LayerNorm change by {ours:.1g} whatever stands beside it (allowed: 1e-12); after "
+            f"BatchNorm in training by {_mean(filled[1][at]):.2f} with 8 zero vectors behind its {LENGTH} words, and by "
+            f"{_mean(joined[1]):.2f} with three neighbours ({len(seeds)} seeds). It is each position that is normalised: "
+            f"one norm for the whole sentence, as note 002 may be read, would change by {_mean(whole[at]):.2f} with "
+            "padding.",
+            f"无论旁边有什么，经过 LayerNorm 的词向量只变化 {ours:.1g}（容许 1e-12）；训练时的 BatchNorm，在 {LENGTH} 个词"
+            f"后补 8 个零向量变化 {_mean(filled[1][at]):.2f}，同一 batch 有三个邻句变化 "
+            f"{_mean(joined[1]):.2f}（{len(seeds)} 个种子）。归一化是对每个位置做的：若如笔记 002 的字面意思对整句一起做，"
+            f"补齐就会带来 {_mean(whole[at]):.2f} 的变化。",
         ),
         tables=(
             Table(
@@ -113,7 +108,7 @@ def neighbours(setting: Setting) -> Finding:
                 Words(f"Change under padding, {LENGTH} words", f"补齐带来的变化，{LENGTH} 个词"),
                 Words("padded positions", "补齐的位置数"),
                 Words("mean change", "平均变化"),
-                lines,
+                tuple(_line(name, paddings, filled[n]) for n, (name, _) in enumerate(KINDS)),
             ),
         ),
         seeds=seeds,
@@ -122,3 +117,13 @@ def neighbours(setting: Setting) -> Finding:
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+def _line(name: Words, paddings: tuple[int, ...], changes: list[list[float]]) -> Series:
+    return Series(
+        name,
+        y=tuple(_mean(of_seeds) for of_seeds in changes),
+        x=tuple(map(float, paddings)),
+        low=tuple(min(of_seeds) for of_seeds in changes),
+        high=tuple(max(of_seeds) for of_seeds in changes),
+    )

@@ -1,5 +1,6 @@
 """Where a model's parameters are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -47,7 +48,7 @@ def encoder_decoder(preset: str, vocab_size: int = VOCAB_SIZE) -> Sizes:
 
 @dataclass(frozen=True)
 class DecoderOnly:
-    """The sizes of note 002's printed module tree: no biases, one RMSNorm before each sub-layer, an output matrix of its own."""
+    """The shape of the module tree that note 002 prints: no biases, RMSNorm before sub-layers, output matrix apart."""
 
     name: str
     layers: int
@@ -81,7 +82,7 @@ OTHERS = (
 )
 
 
-def shares(setting: Setting) -> Finding:
+def shares(_: Setting) -> Finding:
     noted, others = [one.sizes() for one in OF_THE_NOTE], [one.sizes() for one in OTHERS]
     ours = [encoder_decoder(preset) for preset in PRESETS]
     large = [one for one in noted if one.total > 10e9]
@@ -95,46 +96,23 @@ def shares(setting: Setting) -> Finding:
         claims=("M19",),
         title=Words("Where the parameters are", "参数都用在哪了"),
         claim=Words(
-            "Note 002: above ten billion parameters, about two thirds of a large language model's parameters are in its feed-forward layers, and "
-            "nearly all others in attention.",
+            "Note 002: above ten billion parameters, about two thirds of a large language model's parameters are in its "
+            "feed-forward layers, and nearly all others in attention.",
             "笔记 002：参数量在百亿以上的大语言模型中，约三分之二是前馈层（FFN）的参数，其余基本都是注意力参数。",
         ),
         verdict="held" if holds else "did not hold",
         outcome=Words(
-            f"LLaMA 13B to 65B: {low:.1%} to {high:.1%} of all parameters (allowed: 66.7 % ± 4). The 7B model of the note's printout has {noted[0].of_all:.1%} "
-            f"of all {noted[0].total / 1e9:.2f} billion, and {noted[0].of_layers:.1%} of those in layers. It does not hold everywhere: where groups of queries share keys, "
-            f"as in Llama 3 70B, it is {grouped.of_layers:.0%} of the layers; in an encoder–decoder, whose decoder attends twice, it is less than two thirds ({of_ours}).",
-            f"LLaMA 13B 至 65B：占全部参数的 {low:.1%} 至 {high:.1%}（容许 66.7 % ± 4）。笔记打印的 7B 模型：占全部 {noted[0].total / 1e9:.2f} 十亿参数的 {noted[0].of_all:.1%}，"
-            f"占各层参数的 {noted[0].of_layers:.1%}。但并非处处成立：多个查询共用键和值时（如 Llama 3 70B）占各层的 {grouped.of_layers:.0%}；"
-            f"编码器–解码器的解码器有两处注意力，不到三分之二（{of_ours}）。",
+            f"LLaMA 13B to 65B: {low:.1%} to {high:.1%} of all parameters (allowed: 66.7% ± 4). The 7B model of the note's "
+            f"printout has {noted[0].of_all:.1%} of all {noted[0].total / 1e9:.2f} billion, and {noted[0].of_layers:.1%} "
+            "of those in layers. It does not hold everywhere: where groups of queries share keys, as in Llama 3 70B, it "
+            f"is {grouped.of_layers:.0%} of the layers; in an encoder–decoder, whose decoder attends twice, it is less "
+            f"than two thirds ({of_ours}).",
+            f"LLaMA 13B 至 65B：占全部参数的 {low:.1%} 至 {high:.1%}（容许 66.7% ± 4）。笔记打印的 7B 模型：占全部 "
+            f"{noted[0].total / 1e8:.1f} 亿参数的 {noted[0].of_all:.1%}，占各层参数的 {noted[0].of_layers:.1%}。但并非处处"
+            f"成立：多个查询共用键和值时（如 Llama 3 70B）占各层的 {grouped.of_layers:.0%}；编码器–解码器的解码器有两处注意"
+            f"力，不到三分之二（{of_ours}）。",
         ),
-        tables=(
-            Table(
-                Words(
-                    f"Parameters; ours with a vocabulary of {VOCAB_SIZE:,}, all others from their shapes",
-                    f"参数量；我们的模型词表为 {VOCAB_SIZE:,}，其余按形状计算",
-                ),
-                (
-                    Words("model", "模型"),
-                    Words("all, millions", "全部（百万）"),
-                    Words("feed-forward, millions", "前馈（百万）"),
-                    Words("attention, millions", "注意力（百万）"),
-                    Words("feed-forward share of layers", "前馈占各层"),
-                    Words("of all", "占全部"),
-                ),
-                tuple(
-                    (
-                        one.name,
-                        round(one.total / 1e6, 1),
-                        round(one.feed_forward / 1e6, 1),
-                        round(one.attention / 1e6, 1),
-                        f"{one.of_layers:.1%}",
-                        f"{one.of_all:.1%}",
-                    )
-                    for one in everything
-                ),
-            ),
-        ),
+        tables=(_counted(everything),),
         charts=(
             BarChart(
                 Words("Feed-forward share of the parameters", "前馈层参数的占比"),
@@ -145,5 +123,33 @@ def shares(setting: Setting) -> Finding:
                     Series(Words("of all", "占全部参数"), y=tuple(100 * one.of_all for one in everything)),
                 ),
             ),
+        ),
+    )
+
+
+def _counted(models: Sequence[Sizes]) -> Table:
+    return Table(
+        Words(
+            f"Parameters in millions; ours with a vocabulary of {VOCAB_SIZE:,}, all others from their shapes",
+            f"参数量（百万）；我们的模型词表为 {VOCAB_SIZE:,}，其余按形状计算",
+        ),
+        (
+            Words("model", "模型"),
+            Words("all", "全部"),
+            Words("feed-forward", "前馈"),
+            Words("attention", "注意力"),
+            Words("feed-forward share of layers", "前馈占各层"),
+            Words("of all", "占全部"),
+        ),
+        tuple(
+            (
+                one.name,
+                round(one.total / 1e6, 1),
+                round(one.feed_forward / 1e6, 1),
+                round(one.attention / 1e6, 1),
+                f"{one.of_layers:.1%}",
+                f"{one.of_all:.1%}",
+            )
+            for one in models
         ),
     )

@@ -1,8 +1,11 @@
 """Where the arithmetic happens."""
 
 import os
+import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -21,6 +24,15 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device
+
+
+def processor() -> str:
+    """What it calls itself."""
+    try:
+        models = re.findall(r"^model name\s*: (.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    except OSError:
+        models = []
+    return models[0] if models else platform.processor() or platform.machine()
 
 
 def be_deterministic() -> None:

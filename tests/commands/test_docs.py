@@ -29,6 +29,7 @@ SMALLER = {
     "regard bench train": "--preset tiny --rounds 1 --updates 1",
     "regard bench decode": "--sentences 2 --rounds 1 --max-length 8",
     "regard export": "--src test.de",
+    "regard lab all": "--minutes 0.1",
 }
 INSTEAD = {
     "make demo": "regard demo --no-serve",

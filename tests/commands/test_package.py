@@ -31,7 +31,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_what_it_needs_and_no_more(built: Path) -> None:
     [wheel] = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"regard/demo/recipe.toml", "regard/demo/ATTRIBUTION.md", "regard/train/training.html", *TEXTS} <= names
+    assert {
+        "regard/demo/recipe.toml",
+        "regard/demo/ATTRIBUTION.md",
+        "regard/train/training.html",
+        "regard/lab/lab.html",
+        *TEXTS,
+    } <= names
     in_checkout = {str(path.relative_to(ROOT)) for path in (ROOT / "regard").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == in_checkout
     assert {name.split("/")[0] for name in names} == {"regard", f"regard-{regard.__version__}.dist-info"}
