@@ -20,7 +20,7 @@ import regard
 from regard.bench.model import matmul_ceiling, step_flops
 from regard.config import ModelConfig
 from regard.model.transformer import Transformer
-from regard.train.device import processor, synchronize
+from regard.train.device import num_cores, processor, synchronize
 
 VOCABULARY, LENGTH = 8000, 25  # of the models and sentences whose speed is foretold
 FORETOLD = ("small", "base", "big")
@@ -74,7 +74,7 @@ def examine() -> Findings:
     devices += ["mps"] if torch.backends.mps.is_available() else []
     examined = [_examined(name) for name in devices]
     packages, problems = _packages()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = num_cores()
     free_disk, disk_bandwidth, disk_problems = _disk()
     findings = Findings(
         regard=regard.__version__,

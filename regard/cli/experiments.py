@@ -21,6 +21,14 @@ def lab(
         Path | None,
         typer.Option(help="a folder of findings from other machines, .json; default: docs/lab where there is one"),
     ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="the folder in which the corpora are, multi30k and others, for those that need one")
+    ] = None,
+    work: Annotated[Path, typer.Option(help="where those keep what they train; a second try goes on from there")] = Path(
+        "runs/lab"
+    ),
+    jobs: Annotated[int, typer.Option(min=1, help="runs that these train at a time")] = 1,
+    steps: Annotated[int, typer.Option(min=0, help="updates of each; 0: as the experiment has it")] = 0,
 ) -> None:
     """Put what the study notes claim to the test: experiments with numbers, pictures and a verdict.
 
@@ -33,7 +41,8 @@ def lab(
       regard lab causality
       regard lab all --minutes 5 -o lab.html
       regard lab cost-training --device cuda -o docs/lab/cost.json
+      regard lab ablations --data corpora --device cuda --jobs 15 -o docs/lab/ablations.json
     """
     from regard.lab.command import LabSettings, run
 
-    run(LabSettings(tuple(names or ()), output, minutes, seed, device, lang, stored))
+    run(LabSettings(tuple(names or ()), output, minutes, seed, device, lang, stored, data, work, jobs, steps))

@@ -30,6 +30,10 @@ class LabSettings:
     device: str = "cpu"
     language: Language = "en"
     stored: Path | None = None  # a folder of findings from elsewhere
+    data: Path | None = None  # the folder of the corpora, for experiments that train on one
+    work: Path = Path("runs/lab")  # where these keep what they train
+    jobs: int = 1
+    steps: int = 0
 
 
 def run(settings: LabSettings) -> None:
@@ -37,7 +41,7 @@ def run(settings: LabSettings) -> None:
     if not settings.names:
         print_list(EXPERIMENTS, console, settings.language)
         return
-    chosen = chosen_experiments(settings.names)
+    chosen = chosen_experiments(settings.names, with_corpora=settings.data is not None)
     everything = settings.names == ("all",)
     output = settings.output or (Path("lab.html") if everything else None)
     if output is not None and output.suffix not in (".html", ".json"):
@@ -62,13 +66,13 @@ def run(settings: LabSettings) -> None:
         print_finding(finding, console, settings.language)
 
 
-def chosen_experiments(names: Sequence[str]) -> tuple[Experiment, ...]:
+def chosen_experiments(names: Sequence[str], *, with_corpora: bool = False) -> tuple[Experiment, ...]:
     """In the order of the page, each once."""
     known = [one.name for one in EXPERIMENTS]
     if "all" in names:
         if len(names) > 1:
             raise ValueError("name experiments, or say all, not both")
-        return EXPERIMENTS
+        return tuple(one for one in EXPERIMENTS if with_corpora or not one.needs_corpus)
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, [*known, "all"], n=1)
@@ -106,7 +110,15 @@ def perform(chosen: Sequence[Experiment], settings: LabSettings, device: str, fi
                 progress.print(f"the time is over; not run: {', '.join(one.name for one in waiting)}", soft_wrap=True)
                 return
             seconds = left * experiment.seconds / sum(one.seconds for one in waiting)
-        setting = Setting(seed=settings.seed, seconds=seconds, device=device)
+        setting = Setting(
+            seed=settings.seed,
+            seconds=seconds,
+            device=device,
+            data=settings.data,
+            work=settings.work,
+            jobs=settings.jobs,
+            steps=settings.steps,
+        )
         progress.print(f"{len(findings) + 1}/{len(chosen)} {experiment.name} …", end=" ", soft_wrap=True)
         try:
             finding = performed(experiment, setting, command_line(experiment, settings))
@@ -123,6 +135,9 @@ def command_line(experiment: Experiment, settings: LabSettings) -> str:
     words = ["regard", "lab", experiment.name]
     words += ["--seed", str(settings.seed)] if settings.seed != 1 else []
     words += ["--device", settings.device] if settings.device != "cpu" else []
+    words += ["--data", settings.data.name] if settings.data is not None and experiment.needs_corpus else []
+    words += ["--jobs", str(settings.jobs)] if settings.jobs != 1 else []
+    words += ["--steps", str(settings.steps)] if settings.steps else []
     return shlex.join(words)
 
 

@@ -1,16 +1,16 @@
 """What an experiment is: a name, the claims it puts to the test, and a function from a `Setting` to a `Finding`."""
 
-import os
 import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import torch
 
 from regard.lab.finding import Finding, Words
-from regard.train.device import processor
+from regard.train.device import num_cores, processor
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Experiment:
     about: Words  # in a line, for the list
     seconds: float  # that it takes on a laptop's CPU, when it may; under 10: instant
     run: Callable[[Setting], Finding]
+    needs_corpus: bool = False  # it trains on one, for long: not among `all`, unless it is told where that is
 
 
 def performed(experiment: Experiment, setting: Setting, command: str) -> Finding:
@@ -45,12 +46,14 @@ def performed(experiment: Experiment, setting: Setting, command: str) -> Finding
     began = time.monotonic()
     finding = experiment.run(setting)
     seconds = time.monotonic() - began
-    return replace(finding, seconds=round(seconds, 2), command=command, machine=machine(setting.device), date=date)
+    return replace(
+        finding, seconds=round(seconds, 2), command=command, machine=finding.machine or machine(setting.device), date=date
+    )
 
 
 def machine(device: str) -> str:
     """In words: what computed this, and with which torch. Beside a GPU there is always a CPU that did some of it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = num_cores()
     cpu = f"{processor()}, {cores} cores, {torch.get_num_threads()} of them used"
     software = f"torch {torch.__version__}, Python {platform.python_version()}"
     if torch.device(device).type == "cuda":

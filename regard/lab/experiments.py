@@ -1,6 +1,20 @@
 """All experiments, in the order of the page. To add one: its function, and a line here."""
 
-from regard.lab import bare, cost, masking, norms, positions, rates, scores, sizes, softmax
+from regard.lab import (
+    ablations,
+    alignment,
+    bare,
+    bottleneck,
+    cost,
+    masking,
+    norms,
+    positions,
+    rates,
+    scores,
+    sizes,
+    softmax,
+    systems,
+)
 from regard.lab.experiment import Experiment
 from regard.lab.finding import Words
 
@@ -78,5 +92,44 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     ),
     Experiment(
         "cost-decoding", ("M21", "T1"), Words("decoding with and without a cache", "有无缓存的解码"), 20.0, cost.decoding
+    ),
+    Experiment(
+        "bottleneck",
+        ("S5", "S1", "S2", "S3"),
+        Words("copying and reversing, by RNNs and a Transformer", "RNN 与 Transformer 的复制和反转"),
+        1200,
+        bottleneck.bottleneck,
+    ),
+    Experiment(
+        "systems",
+        ("S1", "S2", "S3", "S5"),
+        Words("three systems of equal size on Multi30k", "Multi30k 上同样大小的三种系统"),
+        3600,
+        systems.multi30k,
+        needs_corpus=True,
+    ),
+    Experiment(
+        "systems-kftt",
+        ("S1", "S2", "S3", "S5"),
+        Words("the same on KFTT", "同上，KFTT"),
+        36_000,
+        systems.kftt,
+        needs_corpus=True,
+    ),
+    Experiment(
+        "ablations",
+        ("T5", "M6", "M14", "M15", "M16"),
+        Words("one part of a Transformer at a time left out", "逐一去掉 Transformer 的一个部分"),
+        36_000,
+        ablations.ablations,
+        needs_corpus=True,
+    ),
+    Experiment(
+        "alignment",
+        ("S2", "S6"),
+        Words("attention against words that people aligned", "注意力与人工词对齐"),
+        36_000,
+        alignment.alignment,
+        needs_corpus=True,
     ),
 )

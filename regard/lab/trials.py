@@ -122,7 +122,7 @@ def attempt(trial: Trial, bench: Bench) -> Outcome:
     folder.parent.mkdir(parents=True, exist_ok=True)
     threads = {"threads": 1} if bench.jobs > 1 else {}
     own = {"prepared": str(bench.prepared), "train": {"seed": trial.seed, "device": bench.device, **threads}}
-    with folder.with_suffix(".log").open("a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+    with Path(f"{folder}.log").open("a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
         train(merged(trial.settings, own), folder)
         translator = load(folder, device=bench.device)
         translations = tuple(one.text for one in translator.translate([pair.src for pair in bench.test]))
@@ -147,7 +147,7 @@ def attempt(trial: Trial, bench: Bench) -> Outcome:
 
 
 def _path(trial: Trial, bench: Bench) -> Path:
-    return bench.run(trial).with_suffix(".json")
+    return bench.work / f"{bench.run(trial).name}.json"
 
 
 def _read(path: Path) -> Outcome:

@@ -26,6 +26,11 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
     return device
 
 
+def num_cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def processor() -> str:
     """What it calls itself."""
     try:
