@@ -88,7 +88,7 @@ def print_info(info: Info) -> None:
     rows = {
         "run": f"{info.folder} (written by regard {info.version})",
         "languages": f"{data.src_lang or 'unknown'} → {data.tgt_lang or 'unknown'}",
-        "model": _model(model),
+        "model": described(model),
         "parameters": "no weights yet" if info.num_parameters is None else f"{info.num_parameters:,}",
         "subwords": f"{model.src_vocab_size:,}"
         if model.shared_embeddings == "all"
@@ -108,7 +108,7 @@ def print_info(info: Info) -> None:
     Console().print(table, highlight=False)
 
 
-def _model(model: ModelConfig) -> str:
+def described(model: ModelConfig) -> str:
     """What belongs to its kind, and no more."""
     layers = f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}"
     if model.is_recurrent:

@@ -189,7 +189,7 @@ function bounded(found, follow) {
     "section",
     { class: "card wide" },
     html("h3", {}, t("head.unscaled")),
-    html("p", { class: "soft" }, t("head.scale.additive", { most: number(most, 2) })),
+    html("p", { class: "soft", "data-most": most }, t("head.scale.additive", { most: number(most, 2) })),
   );
 }
 
