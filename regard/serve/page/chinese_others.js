@@ -106,7 +106,7 @@ export const chineseOthers = {
     "词嵌入之后和每一层之后的 ‖x‖。状态是 {size} 个 −1 与 1 之间的数，所以长度不会超过 √{size} = {root}。",
   "residual.state": "状态",
   "residual.readout": "读出层",
-  "residual.sublayer.recurrent": "层",
+  "residual.sublayer.recurrent": "位置",
   "residual.lead.without-residual":
     "这个模型没有残差流：它去掉了残差连接，子层的输出直接取代输入。每一层的状态仍然可以当作最后一层来解读，这就是 logit lens。",
   "residual.norms.post.without-residual":

@@ -113,7 +113,7 @@ export const englishOthers = {
     "‖x‖ after the embedding and after each layer. A state has {size} numbers between −1 and 1, so it is never longer than √{size} = {root}.",
   "residual.state": "state",
   "residual.readout": "read-out",
-  "residual.sublayer.recurrent": "layer",
+  "residual.sublayer.recurrent": "place",
   "residual.lead.without-residual":
     "In this model there is no stream: residual connections were taken out, and what a sub-layer computes takes the place of what came in. Each layer's state can still be read as if it were the last: the logit lens.",
   "residual.norms.post.without-residual":

@@ -20,6 +20,18 @@ function stages(stack, model) {
   ];
 }
 
+/** How lengths change from sub-layer to sub-layer; in an RNN, how those of its last states do from word to word. */
+function curvesOf(values, rows, stack, model) {
+  if (isRecurrent(model)) {
+    const at = stack === "encoder" ? values.length - 1 : 1;
+    return [{ name: rows[at], points: values[at].map((value, n) => [n, value]) }];
+  }
+  return [
+    { name: t("residual.mean"), points: values.map((row, n) => [n, mean(row)]) },
+    { name: t("residual.largest"), points: values.map((row, n) => [n, Math.max(...row)]) },
+  ];
+}
+
 function norms(look, stack, model, names) {
   const values = look.residuals[stack];
   const rows = stages(stack, model);
@@ -51,10 +63,7 @@ function norms(look, stack, model, names) {
         legend(number(low, 2), number(high, 2)),
       ),
       lines({
-        curves: [
-          { name: t("residual.mean"), points: values.map((row, n) => [n, mean(row)]) },
-          { name: t("residual.largest"), points: values.map((row, n) => [n, Math.max(...row)]) },
-        ],
+        curves: curvesOf(values, rows, stack, model),
         label: t("residual.norms"),
         axis: tOf("residual.sublayer", model),
         bottom: 0,
