@@ -101,6 +101,20 @@ def test_the_one_head_is_its_formula(translators: dict[str, Translator], name: s
 
 
 @pytest.mark.parametrize("name", WITH)
+def test_the_state_before_a_step_asks(translators: dict[str, Translator], name: str) -> None:
+    """Bahdanau et al. compare s_{i-1} with the source, not s_i: the query is there before the step is made."""
+    translator = translators[name]
+    seen, model = look(translator, Question(text=TEXT)), model_of(translator)
+    one = look_at_head(translator, Question(text=TEXT), ONLY_HEAD)
+    assert model.attention is not None
+    batch = collate([seen["source"]["ids"]], [seen["target"]["ids"]])
+    cache = model.start(batch.src)
+    for place, token in enumerate(batch.tgt_in[0]):
+        same(one["queries"][place], model.attention.query(cache.state[0][-1])[0, 0])
+        model.step(token[None], cache)
+
+
+@pytest.mark.parametrize("name", WITH)
 def test_the_one_head_can_be_switched_off(translators: dict[str, Translator], name: str) -> None:
     off = Intervention(heads_off=frozenset([ONLY_HEAD]))
     seen = look(translators[name], Question(text=TEXT))
