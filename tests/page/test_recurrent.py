@@ -18,7 +18,7 @@ from tests.oracles.runs import make_recurrent, make_tokenizer, make_translator, 
 from tests.page.browser import VIEWS, Studio, needs_chromium
 from tests.page.conftest import Truth, close
 from tests.page.stub import serving
-from tests.page.test_models import check_every_view
+from tests.page.test_models import check_every_view, page_of
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 
@@ -113,6 +113,21 @@ def test_the_map_is_the_rnns_own(served: Served, run: str, lang: str) -> None:
         assert f"{float(stages[of_stage].mean()):.2f}" in studio.text(".panel"), block
         studio.click('[data-key="open"]')
         close(studio.download()["residual_norms"], stages[:, 0])
+
+
+def test_an_rnn_that_says_nothing_has_every_view(browser: Browser, tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    for kind in ("rnn", "rnn-attention"):
+        write_run(tmp_path / kind, make_recurrent(tokenizer, kind=kind, ending=30.0), tokenizer)
+        with page_of(browser, tmp_path / kind) as studio:
+            check_every_view(studio, text=TEXT)
+            assert studio.open("translate", text=TEXT).download()["translation"] == ""
+
+
+def test_kinds_can_be_compared(served: Served) -> None:
+    studio, truth = served.open("training", "rnn", other="additive")
+    shown = studio.numbers_of("dd[data-run]", "data-log-prob")
+    assert shown == pytest.approx([sum(one.log_probs()) for one in (truth, served.truths["additive"])], abs=1e-4)
 
 
 def test_a_map_knows_no_block_of_another_model(served: Served) -> None:

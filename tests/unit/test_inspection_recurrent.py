@@ -82,6 +82,13 @@ def test_without_attention_there_is_the_fixed_vector(translators: dict[str, Tran
         look_at_head(translator, Question(text=TEXT), ONLY_HEAD)
 
 
+def test_alignments_need_attention(translators: dict[str, Translator]) -> None:
+    [translation] = translators["additive"].translate([TEXT], align=True)
+    assert translation.alignment and {word for _, word in translation.alignment} == set(range(len(translation.text.split())))
+    with pytest.raises(ValueError, match="a model of kind rnn has no attention that words could be aligned by"):
+        translators["rnn"].translate([TEXT], align=True)
+
+
 @pytest.mark.parametrize("name", WITH)
 def test_the_one_head_is_its_formula(translators: dict[str, Translator], name: str) -> None:
     translator = translators[name]

@@ -56,7 +56,11 @@ export function withoutAttention(body, { look, sources }) {
       { class: "card wide" },
       html("h3", {}, t("map.fixed")),
       html("p", { class: "soft" }, t("heads.fixed", { size: look.fixed.length, n: sources.length })),
-      html("div", { class: "strip tall", role: "img", "aria-label": t("map.fixed") }, heat([look.fixed], { diverging: true, high })),
+      html(
+        "div",
+        { class: "strip tall", role: "img", "aria-label": t("map.fixed") },
+        heat([look.fixed], { diverging: true, high }),
+      ),
       legend(`−${number(high, 2)}`, number(high, 2), { diverging: true }),
     ),
   );
@@ -240,6 +244,7 @@ function zoom(context, chosen, off) {
   const values = fold === "entropy" ? all.entropy : folded(all.weights, head, fold);
   const [rows, columns] = namesOf(site, context);
   const masked = isMasked(site, model);
+  const named = { site: tOf(`site.${site}`, model), layer: layer + 1, head: head + 1 };
   const total = row => row.reduce((sum, one) => sum + one, 0);
   const spread = () =>
     fold === "one" ? all.entropy[head] : values.map(row => entropy(row.map(value => value / total(row))));
@@ -248,7 +253,7 @@ function zoom(context, chosen, off) {
     node: html(
       "section",
       { class: "card wide" },
-      html("h3", {}, tOf(`heads.${fold}.title`, model, { site: tOf(`site.${site}`, model), layer: layer + 1, head: head + 1 })),
+      html("h3", {}, tOf(`heads.${fold}.title`, model, named)),
       choices(chosen, off, all.weights.length),
       fold === "entropy" ? entropies(all, masked, rows, columns) : weightsOf(values, masked, rows, columns, spread()),
     ),
@@ -287,7 +292,11 @@ function effect(context, chosen, off, numbers) {
       "div",
       { class: "choices" },
       off.map(one =>
-        html("button", { class: "chip", "data-key": `off-${one}`, onclick: () => toggle(off, one) }, `${nameOf(one, model)} ×`),
+        html(
+          "button",
+          { class: "chip", "data-key": `off-${one}`, onclick: () => toggle(off, one) },
+          `${nameOf(one, model)} ×`,
+        ),
       ),
       html("button", { class: "link", "data-key": "off-none", onclick: () => set({ off: "" }) }, t("heads.all-on")),
     ),

@@ -120,7 +120,8 @@ function experiment({ look, ask, later, model: { model } }, numbers) {
     "aria-label": t("masks.other"),
     onchange: event => set({ later: event.target.value.trim() }),
   });
-  const questions = (hasCausalMask(model) ? [true, false] : [true]).flatMap(causal => [own, other].map(target => ({ ...short, ...target, causal })));
+  const masks = hasCausalMask(model) ? [true, false] : [true];
+  const questions = masks.flatMap(causal => [own, other].map(target => ({ ...short, ...target, causal })));
   return html(
     "section",
     { class: "card wide" },
@@ -171,6 +172,8 @@ function transformerMasks({ sources, inputs, model: { model } }) {
 
 export function draw(body, context) {
   const { node, ...numbers } = (isRecurrent(context.model.model) ? recurrentMasks : transformerMasks)(context);
-  body.append(node ?? "", context.look.target.pieces.length ? experiment(context, numbers) : "");
+  const isEmpty = !context.look.target.pieces.length;
+  const none = node ? "" : html("p", { class: "soft" }, t("subwords.empty"));
+  body.append(node ?? "", isEmpty ? none : experiment(context, numbers));
   return numbers;
 }

@@ -27,7 +27,7 @@ const VIEW_OF = {
 const SITE_OF = { self: "encoder", masked: "decoder", cross: "cross" };
 const SUBLAYERS = { encoder: ["self", "ffn"], decoder: ["masked", "cross", "ffn"] };
 
-/** A layer's blocks from the bottom up: each sub-layer in its residual connection, if it has one, normalised after or before. */
+/** A layer's blocks from the bottom up: sub-layers normalised after or before, in their residual connections, if there are any. */
 function layerBlocks(sublayers, { norm, ablation }) {
   const isPre = norm === "pre";
   if (ablation === "residual")
@@ -247,8 +247,9 @@ export const linearFormula = model =>
   `z = x ${model.shared_embeddings === "none" ? "W" : "E"}ᵀ${model.output_bias ? " + b" : ""}`;
 
 function attentionFormula(kind, model) {
-  const scores = `Q Kᵀ${model.ablation === "scale" ? "" : " / √d_k"}${kind === "masked" && hasCausalMask(model) ? " + mask" : ""}`;
-  return `softmax(${scores}) V${kind === "cross" ? ";  K, V ← encoder" : ""}${SHARED[model.ablation] ?? ""}`;
+  const scale = model.ablation === "scale" ? "" : " / √d_k";
+  const mask = kind === "masked" && hasCausalMask(model) ? " + mask" : "";
+  return `softmax(Q Kᵀ${scale}${mask}) V${kind === "cross" ? ";  K, V ← encoder" : ""}${SHARED[model.ablation] ?? ""}`;
 }
 
 function formulaOf(kind, model) {
