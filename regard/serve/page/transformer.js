@@ -27,7 +27,7 @@ const VIEW_OF = {
 const SITE_OF = { self: "encoder", masked: "decoder", cross: "cross" };
 const SUBLAYERS = { encoder: ["self", "ffn"], decoder: ["masked", "cross", "ffn"] };
 
-/** A layer's blocks from the bottom up: sub-layers normalised after or before, in their residual connections, if there are any. */
+/** A layer's blocks from the bottom up: sub-layers with their norms, and with residual connections where there are any. */
 function layerBlocks(sublayers, { norm, ablation }) {
   const isPre = norm === "pre";
   if (ablation === "residual")
