@@ -168,7 +168,7 @@ class CleaningConfig:
     ratio_from: int = 20  # characters; the ratio of short texts says nothing
     drop_empty: bool = True  # pairs with nothing on one side
     drop_duplicates: bool = True  # pairs that were there before, to the letter
-    drop_copies: bool = True  # pairs whose target is their source
+    drop_copies: bool = True  # pairs whose target is their source, where the two are in different languages
     drop_wrong_script: bool = True  # pairs whose letters are not those of their language
     drop_control_characters: bool = True  # pairs with characters that no text has
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from safetensors import SafetensorError, safe_open
 
 from regard.checkpoint import Run, Weights
-from regard.config import RunConfig
+from regard.config import ModelConfig, RunConfig
 from regard.data.report import read_report
 from regard.settings import to_table
 from regard.train.metrics import perplexity, read_lines
@@ -88,8 +88,7 @@ def print_info(info: Info) -> None:
     rows = {
         "run": f"{info.folder} (written by regard {info.version})",
         "languages": f"{data.src_lang or 'unknown'} → {data.tgt_lang or 'unknown'}",
-        "model": f"{model.kind}, {model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, "
-        f"{model.num_heads} heads, d_ff {model.d_ff}, {model.norm}-norm, {model.activation}, {model.positions} positions",
+        "model": described(model),
         "parameters": "no weights yet" if info.num_parameters is None else f"{info.num_parameters:,}",
         "subwords": f"{model.src_vocab_size:,}"
         if model.shared_embeddings == "all"
@@ -107,6 +106,20 @@ def print_info(info: Info) -> None:
     for name, value in rows.items():
         table.add_row(name, value)
     Console().print(table, highlight=False)
+
+
+def described(model: ModelConfig) -> str:
+    """What belongs to its kind, and no more."""
+    layers = f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}"
+    if model.is_recurrent:
+        between = f"{model.score} attention" if model.kind == "rnn-attention" else "one fixed vector between"
+        return f"{model.kind}, {layers}, {model.cell.upper()}, d_state {model.d_state}, {between}"
+    positions = "no" if model.positions == "none" else model.positions
+    ablation = "" if model.ablation == "none" else f"; taken out: {model.ablation}"
+    return (
+        f"{model.kind}, {layers}, {model.num_heads} heads, d_ff {model.d_ff}, {model.norm}-norm, {model.activation}, "
+        f"{positions} positions{ablation}"
+    )
 
 
 def _text(info: Info) -> str:

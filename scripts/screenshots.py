@@ -1,6 +1,7 @@
-"""The pictures of the studio in docs/: `regard serve` with a run, seen by Chromium.
+"""The pictures of the studio in docs/: `regard serve` with a run, seen by Chromium. Which, depends on the kind of model.
 
 python scripts/screenshots.py runs/demo
+python scripts/screenshots.py runs/rnn
 """
 
 import shutil
@@ -12,6 +13,7 @@ import typer
 from playwright.sync_api import Page, sync_playwright
 
 from regard.checkpoint import Run
+from regard.config import ModelKind
 from scripts.load import serving
 
 DOCS = Path(__file__).parents[1] / "docs" / "pictures"
@@ -33,20 +35,30 @@ PICTURES: tuple[tuple[str, int, dict[str, str]], ...] = (
     ("translate-zh", 1280, {"view": "translate", "lang": "zh", "theme": "dark", "place": "1"}),
     ("beam-narrow", 400, {"view": "beam", "lang": "zh"}),
 )
+SHORT = "Ich weiß nicht, was ich tun soll."
+PICTURES_OF: dict[ModelKind, tuple[tuple[str, int, dict[str, str]], ...]] = {
+    "transformer": PICTURES,
+    "rnn": (("map-rnn", 1280, {"view": "map", "text": SHORT}),),
+    "rnn-attention": (
+        ("map-rnn-attention", 1280, {"view": "map", "text": SHORT}),
+        ("head-rnn-attention", 1280, {"view": "head", "text": SHORT, "query": "3"}),
+    ),
+}
 
 
 def main(run: Annotated[Path, typer.Argument(help="a run's folder, with checkpoints")]) -> None:
     first, *_ = Run(run).saved_steps()
+    pictures = PICTURES_OF[Run(run).read_config().model.kind]
     with serving(str(run), str(Run(run).checkpoint_path(first)), "--port", "8000") as port:  # which is seen in the pictures
-        shoot(f"http://127.0.0.1:{port}/", f"{run.name}@{first}")
+        shoot(f"http://127.0.0.1:{port}/", f"{run.name}@{first}", pictures)
 
 
-def shoot(address: str, other: str) -> None:
+def shoot(address: str, other: str, pictures: tuple[tuple[str, int, dict[str, str]], ...]) -> None:
     """`other` is the run that Training compares with."""
     DOCS.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, width, state in PICTURES:
+        for name, width, state in pictures:
             page = browser.new_page(viewport={"width": width, "height": 800})
             told = {"lang": "en", "theme": "light", "text": TEXT, "other": other, **state}
             page.goto(f"{address}#{urlencode(told)}")

@@ -90,7 +90,9 @@ def train(
         typer.Option("--set", metavar="NAME=VALUE", help="one setting, as train.warmup=800; may be repeated"),
     ] = None,
 ) -> None:
-    """Train a translator: read and report on the text, learn its subwords, train, validate, save. Run again, it continues.
+    """Train a model that turns text into text: read and report on the pairs, learn subwords, train, validate, save.
+
+    Mostly that is a translator. Run again, it continues.
 
     Ctrl-C is safe: the step is finished and saved. With several GPUs: torchrun --nproc-per-node=4 -m regard train ...
 

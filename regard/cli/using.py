@@ -31,7 +31,9 @@ def translate(
     json: Annotated[bool, typer.Option("--json", help="write all there is to a translation, one object a line")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = "auto",
 ) -> None:
-    """Translate text, line by line. An empty line stays one; a line too long for the model is translated in parts.
+    """Text to text, line by line: translate, correct, shorten, whatever the run has learnt from its pairs.
+
+    An empty line stays one; a line too long for the model is translated in parts.
 
     \b
     Examples:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.config import Score
 from regard.data.batch import collate
 from regard.model.embedding import LearnedPositions
 from regard.model.kinds import EncoderDecoder
@@ -121,7 +122,8 @@ def look(translator: Translator, question: Question) -> Json:
         "activations": {"encoder": activations(trace.encoder), "decoder": activations(trace.decoder)},
         "units": {"encoder": units(trace.encoder), "decoder": units(trace.decoder)},
         "lens": lens(model, tgt, trace, [*tgt_ids, EOS_ID]),
-        "alignment": place_for(len(trace.decoder.cross_attention))._asdict(),
+        "alignment": alignment(trace),
+        "fixed": fixed_vector(model, trace),
         "positions": learned_positions(model, max(len(src_ids), len(tgt_ids)) + 1),
         "search": search_tree(tgt, result, question.alpha),
     }
@@ -142,10 +144,19 @@ def one_head(model: EncoderDecoder, trace: Trace, question: Question, head: Head
     parts = {"queries": one.queries, "keys": one.keys, "values": one.values, "scores": one.scores, "weights": one.weights}
     found = {name: rounded(tensor[0, head.head]) for name, tensor in parts.items()}
     mask = one.mask[0, 0].expand(one.weights.shape[2], one.weights.shape[3])
-    scale = question.intervention.score_scale
     d_k = one.keys.shape[-1]
-    usual = model.attention.scale if isinstance(model, Recurrent) and model.attention else d_k**-0.5
-    return {**found, "mask": mask.tolist(), "scale": usual if scale is None else scale, "d_k": d_k}
+    score, usual, vector = _scoring(model, d_k)
+    scale = usual if question.intervention.score_scale is None else question.intervention.score_scale
+    return {**found, "mask": mask.tolist(), "score": score, "scale": scale, "vector": vector, "d_k": d_k}
+
+
+def _scoring(model: EncoderDecoder, d_k: int) -> tuple[Score, float, list[float]]:
+    """How the model compares queries with keys, what it multiplies that by, and the additive score's vector v."""
+    if isinstance(model, Recurrent):
+        assert model.attention is not None
+        vector = [] if model.attention.vector is None else rounded(model.attention.vector.weight[0])
+        return model.config.score, model.attention.scale, vector
+    return ("dot", 1.0, []) if model.config.ablation == "scale" else ("scaled", d_k**-0.5, [])
 
 
 def describe(translator: Translator) -> Json:
@@ -153,8 +164,7 @@ def describe(translator: Translator) -> Json:
     model, config = translator.models[0], translator.config
     parts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
-        stack, _, rest = name.partition(".")
-        part = f"{stack}.{rest.split('.')[1]}" if stack in ("encoder", "decoder") else stack
+        part = _part_of(name)
         parts[part] = parts.get(part, 0) + parameter.numel()
     return {
         "src_lang": config.data.src_lang,
@@ -164,6 +174,13 @@ def describe(translator: Translator) -> Json:
         "parameters": parts,
         "steps": config.train.steps,
     }
+
+
+def _part_of(parameter: str) -> str:
+    """Layers of a stack are taken together: `encoder.0.self_attention.output.weight` is of `encoder.self_attention`, and
+    an RNN's `decoder.weight_ih_l0` of `decoder`."""
+    stack, *inside = [name for name in parameter.split(".") if not name.isdigit()]
+    return f"{stack}.{inside[0]}" if stack in ("encoder", "decoder") and len(inside) > 1 else stack
 
 
 def _require_moderate(ids: Sequence[int], what: str, most: int) -> None:
@@ -236,6 +253,18 @@ def piece(subwords: Subwords, token: int) -> str:
 def attention(layers: Sequence[AttentionTrace]) -> list[Json]:
     """For each layer (H, T, S) weights and (H, T) entropies."""
     return [{"weights": rounded(layer.weights[0]), "entropy": rounded(layer.entropy[0])} for layer in layers]
+
+
+def alignment(trace: Trace) -> Json | None:
+    """Where to read which words belong together; None: there is no attention that could say."""
+    num_layers = len(trace.decoder.cross_attention)
+    return place_for(num_layers)._asdict() if num_layers else None
+
+
+def fixed_vector(model: EncoderDecoder, trace: Trace) -> list[float]:
+    """Of an RNN without attention, all that its decoder sees of the source: the encoder's last state."""
+    has_one = isinstance(model, Recurrent) and not model.has_attention
+    return cast("list[float]", rounded(trace.memory[0, -1])) if has_one else []
 
 
 def activations(stack: StackTrace) -> list[list[float]]:

@@ -134,9 +134,9 @@ class MultiHeadAttention(nn.Module):
         return output
 
 
-def _maps(d_model: int, num_maps: int) -> Linear:
-    """So many maps side by side. None at all is the input itself, typed as what all but the lab's models have."""
-    return Linear(d_model, num_maps * d_model) if num_maps else cast("Linear", nn.Identity())
+def _maps(d_model: int, num_maps: int) -> nn.Module:
+    """So many maps side by side. None at all is the input itself."""
+    return Linear(d_model, num_maps * d_model) if num_maps else nn.Identity()
 
 
 class SelfAttention(MultiHeadAttention):
@@ -155,7 +155,7 @@ class SelfAttention(MultiHeadAttention):
     ) -> None:
         super().__init__(d_model, num_heads, dropout=dropout, site=site, layer=layer, scale=scale, shared=shared)
         num_maps = 0 if shared == "all" else 1 + max(self.maps)
-        self.query_key_value = _maps(d_model, num_maps)
+        self.query_key_value = cast("Linear", _maps(d_model, num_maps))  # what all but the lab's models have
 
     def project(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B H T K"], KeyValue]:
         parts = [split_heads(part, self.num_heads) for part in self.query_key_value(x).chunk(1 + max(self.maps), dim=-1)]
@@ -192,8 +192,8 @@ class CrossAttention(MultiHeadAttention):
         shared: Shared = "none",
     ) -> None:
         super().__init__(d_model, num_heads, dropout=dropout, site="cross", layer=layer, scale=scale, shared=shared)
-        self.query = _maps(d_model, 0 if shared == "all" else 1)
-        self.key_value = _maps(d_model, max(self.maps))
+        self.query = cast("Linear", _maps(d_model, 0 if shared == "all" else 1))
+        self.key_value = cast("Linear", _maps(d_model, max(self.maps)))
 
     def project_memory(self, memory: Float[Tensor, "B S D"]) -> KeyValue:
         _, key, value = self.maps

@@ -14,8 +14,9 @@ from typing import Literal
 from urllib.parse import quote
 
 from regard.checkpoint import require_place_for, write_atomically
+from regard.config import ModelConfig
 from regard.inspection.look import Json, Question, describe, look, one_head, passed
-from regard.model.trace import Head, Intervention, Site
+from regard.model.trace import AttentionTrace, Head, Intervention, Site, Trace
 from regard.serve.runs import ServedRun, load_runs
 from regard.train.page import thinned
 from regard.translate.translator import Translator
@@ -55,9 +56,11 @@ def answers(run: ServedRun, settings: LookSettings) -> Json:
     translator, name = run.translator, run.name
     first = Question(text=settings.text, target=settings.target, beam=settings.beam, alpha=settings.alpha)
     seen = {question: look(translator, question) for question in dict.fromkeys([first, replace(first, target="")])}
-    asked = dict.fromkeys(one for question, found in seen.items() for one in asked_about(question, found))
+    config = translator.models[0].config
+    asked = dict.fromkeys(one for question, found in seen.items() for one in asked_about(question, found, config))
     seen |= {one: look(translator, one) for one in asked if one not in seen and is_sayable(translator, one)}
-    every_head = list(heads(translator))
+    trace = passed(translator, first).trace
+    every_head = list(heads(trace))
     same = replace(first, target="", target_pieces=tuple(seen[first]["target"]["pieces"]))
     opening = {"run": name, "text": settings.text, "beam": f"{settings.beam:g}", "alpha": f"{settings.alpha:g}"}
     opening |= {"target": settings.target, "lang": settings.lang}
@@ -70,20 +73,23 @@ def answers(run: ServedRun, settings: LookSettings) -> Json:
             *({"question": told(name, one), "answer": found} for one, found in seen.items()),
             *(without_heads(translator, name, same, every_head) if is_sayable(translator, same) else ()),
         ],
-        "heads": seen_heads(translator, name, first, every_head),
+        "heads": seen_heads(translator, name, first, trace),
     }
 
 
-def asked_about(question: Question, found: Json) -> Iterator[Question]:
-    """What the views ask besides: without positions; word by word; under the mask and without it, with another ending."""
+def asked_about(question: Question, found: Json, config: ModelConfig) -> Iterator[Question]:
+    """What the views ask besides: without positions; word by word; under the mask and without it, with another ending. Only
+    what the model has can be taken away."""
     own = tuple(found["target"]["pieces"])
     others = (one for one in found["search"]["hypotheses"] if one["text"] not in ("", found["target"]["text"]))
     reference = next((tuple(one["pieces"][:-1]) for one in others), own)
     same = replace(question, target="", target_pieces=own)
-    yield replace(same, intervention=Intervention(positions=False))
+    if not config.is_recurrent and config.positions != "none":
+        yield replace(same, intervention=Intervention(positions=False))
     yield replace(same, target_pieces=None, beam=1)
     yield replace(same, target_pieces=reference, beam=1)
-    for causal in (True, False) if own else ():
+    has_mask = not config.is_recurrent and config.ablation != "causal-mask"
+    for causal in ((True, False) if has_mask else (True,)) if own else ():
         for pieces in (own, another_ending(own)):
             yield replace(same, target_pieces=pieces, beam=1, intervention=Intervention(causal=causal))
 
@@ -112,17 +118,16 @@ def another_ending(pieces: tuple[str, ...]) -> tuple[str, ...]:
     return (*rest, pieces[0]) if rest and pieces[0] != pieces[-1] else rest
 
 
-def heads(translator: Translator) -> Iterator[Head]:
+def heads(trace: Trace) -> Iterator[Head]:
     """The last cross-attention first: what is looked at most."""
-    config = translator.models[0].config
-    sites: dict[Site, int] = {
-        "cross": config.decoder_layers,
-        "encoder": config.encoder_layers,
-        "decoder": config.decoder_layers,
+    sites: dict[Site, tuple[AttentionTrace, ...]] = {
+        "cross": trace.decoder.cross_attention,
+        "encoder": trace.encoder.self_attention,
+        "decoder": trace.decoder.self_attention,
     }
-    for site, num_layers in sites.items():
-        for layer in reversed(range(num_layers)):
-            for head in range(config.num_heads):
+    for site, layers in sites.items():
+        for layer in reversed(range(len(layers))):
+            for head in range(layers[layer].weights.shape[1]):
                 yield Head(site, layer, head)
 
 
@@ -135,10 +140,10 @@ def without_heads(translator: Translator, run: str, question: Question, every_he
         yield {"question": told(run, one), "answer": short}
 
 
-def seen_heads(translator: Translator, run: str, question: Question, every_head: Sequence[Head]) -> list[Json]:
+def seen_heads(translator: Translator, run: str, question: Question, trace: Trace) -> list[Json]:
     found: list[Json] = []
-    num_numbers, trace = 0, passed(translator, question).trace
-    for head in every_head:
+    num_numbers = 0
+    for head in heads(trace):
         one = one_head(translator.models[0], trace, question, head)
         num_numbers += sum(len(one[part]) * len(one[part][0]) for part in ("queries", "keys", "values", "scores", "weights"))
         if num_numbers > MOST_NUMBERS:

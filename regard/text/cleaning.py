@@ -35,13 +35,19 @@ def reason_to_drop(pair: Pair, rules: CleaningConfig, src_lang: str = "", tgt_la
         return "too long"
     if rules.drop_control_characters and (_CONTROLS.search(src) or _CONTROLS.search(tgt)):
         return "control characters"
-    if rules.drop_copies and src == tgt and any(character.isalpha() for character in src):
+    if rules.drop_copies and src == tgt and _should_differ(src, src_lang, tgt_lang):
         return "copied"
     if rules.drop_wrong_script and not (fits_script(src, src_lang) and fits_script(tgt, tgt_lang)):
         return "wrong script"
     if rules.max_ratio and _is_lopsided(src, tgt, src_lang, tgt_lang, rules):
         return "length ratio"
     return None
+
+
+def _should_differ(text: str, src_lang: str, tgt_lang: str) -> bool:
+    """A text in another language is another one, if it has letters. Within one language it may well stay as it is: what is
+    right already needs no correction. Where no languages are named, nobody knows."""
+    return primary(src_lang) != primary(tgt_lang) and any(character.isalpha() for character in text)
 
 
 # How many letters of a Latin text one character of these scripts stands for, roughly.

@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 2**20  # longer ones are no sentences; reading one whole could 
 
 
 class Pair(NamedTuple):
-    """One source text and its translation, as read: nothing normalised, nothing dropped."""
+    """One source text and what it is to become, as read: nothing normalised, nothing dropped."""
 
     src: str
     tgt: str
@@ -159,7 +159,8 @@ def _read_jsonl(path: str, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
         except (ValueError, RecursionError):
             raise ValueError(f"{path}:{number}: not JSON; each line must be one object") from None
         if pair is None:
-            keys = '"src" and "tgt"' + (f', or "{src_lang}" and "{tgt_lang}"' if src_lang and tgt_lang else "")
+            by_language = bool(src_lang and tgt_lang) and src_lang != tgt_lang
+            keys = '"src" and "tgt"' + (f', or "{src_lang}" and "{tgt_lang}"' if by_language else "")
             raise ValueError(f"{path}:{number}: no two texts under {keys}")
         yield pair
 
@@ -167,7 +168,8 @@ def _read_jsonl(path: str, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
 def _pair_of(value: Any, src_lang: str, tgt_lang: str) -> Pair | None:
     if isinstance(value, dict) and isinstance(value.get("translation"), dict):
         value = value["translation"]
-    for src_key, tgt_key in (("src", "tgt"), (src_lang, tgt_lang)):
+    by_language = [] if src_lang == tgt_lang else [(src_lang, tgt_lang)]  # one name cannot hold two texts
+    for src_key, tgt_key in [("src", "tgt"), *by_language]:
         src, tgt = (value.get(key) if key and isinstance(value, dict) else None for key in (src_key, tgt_key))
         if isinstance(src, str) and isinstance(tgt, str):
             (src + tgt).encode("utf-8")  # raises ValueError where half a surrogate pair is no text
@@ -180,6 +182,8 @@ def _read_tmx(path: str, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
     they could name other files, or grow without bound."""
     if not (src_lang and tgt_lang):
         raise ValueError(f"{path}: a TMX holds many languages; say which with --src-lang and --tgt-lang")
+    if src_lang.lower() == tgt_lang.lower():
+        raise ValueError(f"{path}: a TMX tells its two sides apart by language, but both are to be {src_lang}; use a .tsv")
     reader = _TmxReader(src_lang, tgt_lang)
     with open_bytes(path) as file:
         for block in _blocks(file, path):

@@ -71,6 +71,9 @@ def workplace(tmp_path: Path) -> Path:
         sides = [(tmp_path / f"{source}.{language}").read_text("utf-8").splitlines() for language in ("de", "en")]
         rows = ["\t".join(row) for row in zip(*sides, strict=True)]
         (tmp_path / f"{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    for name, source in (("wrong", "train"), ("wrong-valid", "valid")):
+        rows = [f"{line.lower()}\t{line}" for line in (tmp_path / f"{source}.en").read_text("utf-8").splitlines()]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (tmp_path / "dev.ja").symlink_to(tmp_path / "test.de")
     (tmp_path / "runs").mkdir()
     return tmp_path

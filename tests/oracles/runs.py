@@ -11,6 +11,8 @@ import regard
 from regard.checkpoint import Run, Weights, weights_bytes
 from regard.config import CorpusConfig, DataConfig, ModelConfig, RunConfig, TrainConfig
 from regard.data.store import EncodedTexts, PairWriter
+from regard.model.kinds import EncoderDecoder
+from regard.model.recurrent import Recurrent
 from regard.model.transformer import DecoderLayer, Transformer
 from regard.text.tokenizer import EOS_ID, Subwords, Tokenizer, learn_subwords
 
@@ -49,7 +51,22 @@ def make_translator(tokenizer: Tokenizer, *, ending: float = 0.6, spread: float 
     return model
 
 
-def write_run(folder: Path, model: Transformer, tokenizer: Tokenizer, *, num_pairs: int = 0) -> Run:
+def make_recurrent(tokenizer: Tokenizer, *, ending: float = 2.0, seed: int = 7, **changes: Any) -> Recurrent:
+    """The same of an RNN, without attention unless told otherwise. It says no bytes: most of them are no letters."""
+    sizes = {"src_vocab_size": len(tokenizer.src), "tgt_vocab_size": len(tokenizer.tgt), "output_bias": True}
+    small: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "num_heads": 1, "d_state": 24}
+    torch.manual_seed(seed)
+    model = Recurrent(ModelConfig(**({"kind": "rnn"} | sizes | small | changes))).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.normal_(std=0.4)
+    assert model.output_bias is not None
+    is_sign = [piece.startswith("<") for piece in tokenizer.tgt.pieces(list(range(len(tokenizer.tgt))))]
+    model.output_bias.copy_(-30.0 * torch.tensor(is_sign))
+    model.output_bias[EOS_ID] = ending
+    return model
+
+
+def write_run(folder: Path, model: EncoderDecoder, tokenizer: Tokenizer, *, num_pairs: int = 0) -> Run:
     """With as many pairs of validation text, and as many to train on."""
     folder.mkdir(parents=True)
     run = Run(folder)

@@ -1,5 +1,6 @@
 """Models unlike the one in the other tests, and addresses that nobody meant: every view draws, and nothing complains."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from regard.checkpoint import Run
+from regard.config import CHOICES
 from regard.inspection.look import Question, look
 from regard.serve.file import LookSettings, write_look
 from regard.translate.translator import load
@@ -45,11 +47,12 @@ def page_of(browser: Browser, run: Path) -> Iterator[Studio]:
         page.close()
 
 
-def check_every_view(studio: Studio, **state: str) -> None:
+def check_every_view(studio: Studio, lang: str = "en", **state: str) -> None:
     for view in VIEWS:
-        studio.open(view, lang="en", **state, **MORE.get(view, {}))
+        studio.open(view, lang=lang, **state, **MORE.get(view, {}))
         seen = studio.text("#view")
-        assert "NaN" not in seen and "undefined" not in seen and "asking the model" not in seen, view
+        assert not [bad for bad in ("NaN", "undefined", "null", "asking the model", "正在计算") if bad in seen], view
+        assert not re.search(r"\{\w+\}", seen), "a word that nobody put in"
         keys = studio.all("[data-key]", "data-key")
         assert len(keys) == len(set(keys)), (view, keys)
 
@@ -62,6 +65,9 @@ def check_every_view(studio: Studio, **state: str) -> None:
         pytest.param({"num_heads": 16}, id="sixteen heads"),
         pytest.param({"ending": 0.0, "spread": 0.02}, id="untrained"),
         pytest.param({"ending": 30.0}, id="says nothing"),
+        pytest.param({"positions": "none"}, id="no positions"),
+        *(pytest.param({"ablation": one, "norm": "pre"}, id=f"pre-norm without {one}") for one in ("residual", "scale")),
+        *(pytest.param({"ablation": one}, id=f"without {one}") for one in CHOICES["ablation"] if one != "none"),
     ],
 )
 def test_every_model_has_every_view(browser: Browser, tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -36,6 +36,16 @@ def test_each_filter_has_its_reason_and_its_switch(reason: Reason, pair: Pair, w
     assert reason_to_drop(pair, without, "de", "en") is None
 
 
+@pytest.mark.parametrize(
+    ("src_lang", "tgt_lang", "is_dropped"),
+    [("de", "en", True), ("de", "", True), ("en", "en", False), ("en-US", "en_GB", False), ("", "", False)],
+)
+def test_what_is_right_already_may_stay_as_it_is(src_lang: str, tgt_lang: str, is_dropped: bool) -> None:
+    """Corrections are within one language; only a translation has to be another text."""
+    reason = reason_to_drop(Pair("I have read it.", "I have read it."), RULES, src_lang, tgt_lang)
+    assert (reason == "copied") is is_dropped
+
+
 def test_every_reason_is_tested() -> None:
     assert {reason for reason, *_ in BAD} | {"duplicate"} == set(REASONS)  # duplicates: test_prepare.py
 

@@ -62,6 +62,17 @@ def test_jsonl(tmp_path: Path) -> None:
     assert read(path) == [Pair("eins", "one"), Pair("zwei", "two"), Pair("drei", "three")]
 
 
+def test_one_language_on_both_sides_is_told_apart_by_name(tmp_path: Path) -> None:
+    """Nothing is its own correction because both sides have one name."""
+    named = CorpusConfig(src=write(tmp_path / "a.jsonl", b'{"src": "i has", "tgt": "I have"}\n'))
+    assert list(read_pairs(named, "en", "en")) == [("i has", "I have")]
+    coded = CorpusConfig(src=write(tmp_path / "b.jsonl", b'{"en": "I have"}\n'))
+    with pytest.raises(ValueError, match=r'b\.jsonl:1: no two texts under "src" and "tgt"$'):
+        list(read_pairs(coded, "en", "en"))
+    with pytest.raises(ValueError, match="tells its two sides apart by language, but both are to be en"):
+        list(read_pairs(CorpusConfig(src=write(tmp_path / "a.tmx", TMX.encode())), "en", "en"))
+
+
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
 <tmx version="1.4"><header srclang="en"/><body>

@@ -1,7 +1,8 @@
 // View 6: one head, one word, and equation 1 step by step (claims M4, M16 to M18).
 
 import { bars, entropy, heat, html, legend, number, percent, softmax } from "./drawing.js";
-import { chosenHead, namesOf, siteChoice } from "./heads.js";
+import { chosenHead, namesOf, siteChoice, withoutAttention } from "./heads.js";
+import { isRecurrent } from "./kinds.js";
 import { set, state, within } from "./state.js";
 import { dot, largest } from "./vectors.js";
 import { versus } from "./without.js";
@@ -20,7 +21,7 @@ function strip(values, high, label) {
   return html("div", { class: "strip", role: "img", "aria-label": label }, heat(values, { diverging: true, high }));
 }
 
-function pickers(model, chosen, rows) {
+function pickers({ look, model: { model } }, chosen, rows) {
   const range = (name, count, value) =>
     html(
       "label",
@@ -32,7 +33,8 @@ function pickers(model, chosen, rows) {
         Array.from({ length: count }, (_, n) => html("option", { value: n, selected: n === value }, n + 1)),
       ),
     );
-  const layers = model[chosen.site === "encoder" ? "encoder_layers" : "decoder_layers"];
+  const layers = look.attention[chosen.site];
+  const numHeads = layers[chosen.layer].weights.length;
   const query = within(state.query, rows.length - 1);
   return html(
     "section",
@@ -40,9 +42,9 @@ function pickers(model, chosen, rows) {
     html(
       "div",
       { class: "row" },
-      siteChoice(chosen),
-      range("layer", layers, chosen.layer),
-      range("head", model.num_heads, chosen.head),
+      siteChoice(chosen, look, model),
+      layers.length > 1 && range("layer", layers.length, chosen.layer),
+      numHeads > 1 && range("head", numHeads, chosen.head),
     ),
     html("p", { class: "soft" }, t("head.query")),
     html(
@@ -59,20 +61,27 @@ function pickers(model, chosen, rows) {
   );
 }
 
+/** The vector of an additive score weighs what query and key say together; others have none. */
+const isAdditive = found => found.score === "additive";
+const compared = (found, q, k) =>
+  isAdditive(found) ? found.vector.reduce((sum, v, n) => sum + v * Math.tanh(q[n] + k[n]), 0) : dot(q, k);
+
 function vectors(found, query, products, rows, columns) {
-  const high = largest([...found.queries, ...found.keys]);
+  const high = largest([...found.queries, ...found.keys, found.vector]);
   const open = found.mask[query];
   return html(
     "section",
     { class: "card wide" },
     html("h3", {}, t("head.vectors")),
-    html("p", { class: "soft" }, t("head.vectors.why", { size: found.d_k })),
+    html("p", { class: "soft" }, t(isAdditive(found) ? "head.vectors.additive" : "head.vectors.why", { size: found.d_k })),
+    isAdditive(found) &&
+      html("div", { class: "strip-row" }, html("span", {}, "v"), strip([found.vector], high, "v"), html("b", {}, "")),
     html(
       "div",
       { class: "strip-row result" },
       html("span", {}, `q ${rows[query]}`),
       strip([found.queries[query]], high, `q ${rows[query]}`),
-      html("b", {}, "q·k"),
+      html("b", {}, isAdditive(found) ? "e" : "q·k"),
     ),
     columns.map((name, n) =>
       html(
@@ -94,7 +103,7 @@ function weighed(scores, open) {
   return scores.map((_, n) => (open[n] ? shares[seen.indexOf(n)] : 0));
 }
 
-function scored({ scale, scores, weights }, columns, open) {
+function scored({ scale, scores, weights }, found, columns, open) {
   const rows = columns.map((name, n) => ({
     name,
     value: open[n] ? scores[n] : 0,
@@ -108,7 +117,7 @@ function scored({ scale, scores, weights }, columns, open) {
       "section",
       { class: "card" },
       html("h3", {}, t("head.scores")),
-      html("p", { class: "formula" }, `q·k / ${number(1 / scale, 2)}`),
+      html("p", { class: "formula" }, isAdditive(found) ? "e = vᵀ tanh(q + k)" : `q·k / ${number(1 / scale, 2)}`),
       bars(rows),
     ),
     html(
@@ -133,31 +142,22 @@ function summed({ weights, output }, found, columns) {
     "section",
     { class: "card" },
     html("h3", {}, t("head.sum")),
-    html("p", { class: "formula" }, `Σ ${t("head.weight")} · v  →  1 × ${found.d_k}`),
+    html("p", { class: "formula" }, `Σ ${t("head.weight")} · ${isAdditive(found) ? "h" : "v"}  →  1 × ${output.length}`),
     html("div", { class: "sum" }, rows, result),
   );
 }
 
-/** Steps 1 and 2 have the numbers of the model; from the scale on, everything follows the slider. */
-function steps(found, rows, columns, numbers) {
-  const query = within(state.query, rows.length - 1);
-  const open = found.mask[query];
-  const products = found.keys.map(key => dot(found.queries[query], key));
-  const usual = 1 / Math.sqrt(found.d_k);
-  const place = html("div", { class: "columns three" });
+/** A slider over the scale, and what it means for this model. */
+function scaling(found, follow) {
+  const { d_k: size, scale: usual, score } = found;
   const told = html("output");
-  const column = k => found.values.map(value => value[k]);
-  const follow = scale => {
-    const scores = products.map(product => product * scale);
-    const weights = weighed(scores, open);
-    const output = found.values[0].map((_, k) => dot(weights, column(k)));
-    const now = { query: rows[query], keys: columns, products, scale, scores, weights, output };
-    Object.assign(numbers, now);
-    const root = Math.abs(scale - usual) < 1e-6 ? ` = 1/√${found.d_k}` : "";
-    told.textContent = `${number(scale, 4)} = 1/${number(1 / scale, 2)}${root}`;
-    place.replaceChildren(...scored(now, columns, open), summed(now, found, columns));
+  const root = 1 / Math.sqrt(size);
+  const tell = scale => {
+    const named = Math.abs(scale - root) < 1e-6 ? ` = 1/√${size}` : "";
+    told.textContent = `${number(scale, 4)} = 1/${number(1 / scale, 2)}${named}`;
+    follow(scale);
   };
-  const at = chosenScale() ?? found.scale;
+  const at = chosenScale() ?? usual;
   const slider = html("input", {
     type: "range",
     min: -2.5,
@@ -166,24 +166,51 @@ function steps(found, rows, columns, numbers) {
     value: Math.log10(at),
     "data-key": "scale",
     "aria-label": t("head.scale"),
-    oninput: event => follow(10 ** Number(event.target.value)),
+    oninput: event => tell(10 ** Number(event.target.value)),
     onchange: event => set({ scale: (10 ** Number(event.target.value)).toFixed(5) }),
   });
-  follow(at);
+  tell(at);
+  const [why, back] = score === "dot" ? ["head.scale.dot", "head.usual.dot"] : ["head.scale.why", "head.usual"];
+  return html(
+    "section",
+    { class: "card wide" },
+    html("h3", {}, t("head.scale")),
+    html("p", { class: "soft" }, t(why, { size, root: number(Math.sqrt(size), 2) })),
+    html("label", { class: "slider" }, slider, told),
+    html("button", { class: "link", "data-key": "usual", onclick: () => set({ scale: "" }) }, t(back, { size })),
+  );
+}
+
+/** An additive score has no scale: tanh bounds what v weighs. */
+function bounded(found, follow) {
+  follow(found.scale);
+  const most = found.vector.reduce((sum, v) => sum + Math.abs(v), 0);
+  return html(
+    "section",
+    { class: "card wide" },
+    html("h3", {}, t("head.unscaled")),
+    html("p", { class: "soft", "data-most": most }, t("head.scale.additive", { most: number(most, 2) })),
+  );
+}
+
+/** Steps 1 and 2 have the numbers of the model; from the scale on, everything follows the slider. */
+function steps(found, rows, columns, numbers) {
+  const query = within(state.query, rows.length - 1);
+  const open = found.mask[query];
+  const products = found.keys.map(key => compared(found, found.queries[query], key));
+  const place = html("div", { class: "columns three" });
+  const column = k => found.values.map(value => value[k]);
+  const follow = scale => {
+    const scores = products.map(product => product * scale);
+    const weights = weighed(scores, open);
+    const output = found.values[0].map((_, k) => dot(weights, column(k)));
+    const now = { query: rows[query], keys: columns, products, scale, scores, weights, output };
+    Object.assign(numbers, now);
+    place.replaceChildren(...scored(now, found, columns, open), summed(now, found, columns));
+  };
   return [
     vectors(found, query, products, rows, columns),
-    html(
-      "section",
-      { class: "card wide" },
-      html("h3", {}, t("head.scale")),
-      html("p", { class: "soft" }, t("head.scale.why", { size: found.d_k, root: number(Math.sqrt(found.d_k), 2) })),
-      html("label", { class: "slider" }, slider, told),
-      html(
-        "button",
-        { class: "link", "data-key": "usual", onclick: () => set({ scale: "" }) },
-        t("head.usual", { size: found.d_k }),
-      ),
-    ),
+    (isAdditive(found) ? bounded : scaling)(found, follow),
     place,
   ];
 }
@@ -197,13 +224,16 @@ function whole({ look, askSame, later }) {
 }
 
 export function draw(body, context) {
-  const chosen = chosenHead(context.model.model);
+  const chosen = chosenHead(context.look);
+  if (!chosen) return withoutAttention(body, context);
+  const { model } = context.model;
   const [rows, columns] = namesOf(chosen.site, context);
   const numbers = { ...chosen };
+  const hasScale = !isRecurrent(model) || model.score !== "additive";
   body.append(
-    pickers(context.model.model, chosen, rows),
+    pickers(context, chosen, rows),
     context.later(context.askHead(chosen), found => steps(found, rows, columns, numbers)),
-    html("section", { class: "card wide" }, html("h3", {}, t("head.whole")), whole(context)),
+    hasScale ? html("section", { class: "card wide" }, html("h3", {}, t("head.whole")), whole(context)) : "",
   );
   return numbers;
 }

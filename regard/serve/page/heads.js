@@ -1,9 +1,11 @@
 // View 5: every head there is; one of them large; and the model without some of them.
 
 import { bars, entropy, heat, html, legend, matrix, mean, number, onOff, percent } from "./drawing.js";
+import { hasCausalMask, isRecurrent } from "./kinds.js";
 import { set, state, within } from "./state.js";
+import { largest } from "./vectors.js";
 import { versus } from "./without.js";
-import { t } from "./words.js";
+import { t, tOf } from "./words.js";
 
 const SITES = ["encoder", "decoder", "cross"];
 const FOLDS = ["one", "mean", "max", "entropy"];
@@ -13,43 +15,69 @@ export function namesOf(site, { sources, inputs }) {
   return site === "encoder" ? [sources, sources] : site === "decoder" ? [inputs, inputs] : [inputs, sources];
 }
 
-const layersOf = (model, site) => model[site === "encoder" ? "encoder_layers" : "decoder_layers"];
+const sitesOf = ({ attention }) => SITES.filter(site => attention[site].length);
 
-/** The layer and head of the address, inside what the model has. */
-export function chosenHead(model) {
-  const site = SITES.includes(state.site) ? state.site : "cross";
-  const last = layersOf(model, site) - 1;
+/** The layer and head of the address, inside what the model has; undefined where it has no attention. */
+export function chosenHead(look) {
+  const sites = sitesOf(look);
+  if (!sites.length) return undefined;
+  const site = sites.includes(state.site) ? state.site : "cross";
+  const last = look.attention[site].length - 1;
   const layer = state.layer === "" ? last : within(state.layer, last);
-  return { site, layer, head: within(state.head, model.num_heads - 1) };
+  return { site, layer, head: within(state.head, look.attention[site][layer].weights.length - 1) };
 }
 
-const chosenFold = () => (FOLDS.includes(state.fold) ? state.fold : "one");
+/** Of one head there is no mean. */
+const foldsOf = numHeads => (numHeads > 1 ? FOLDS : ["one", "entropy"]);
+const chosenFold = numHeads => (foldsOf(numHeads).includes(state.fold) ? state.fold : "one");
 
-export function siteChoice(chosen) {
+export function siteChoice(chosen, look, model) {
+  const sites = sitesOf(look);
+  if (sites.length < 2) return "";
   return html(
     "div",
     { class: "choices", role: "group", "aria-label": t("heads.site") },
-    SITES.map(site =>
+    sites.map(site =>
       html(
         "button",
         { "aria-pressed": String(chosen.site === site), "data-key": `site-${site}`, onclick: () => set({ site, query: 0 }) },
-        t(`site.${site}`),
+        tOf(`site.${site}`, model),
       ),
     ),
   );
 }
 
+/** Where there is no attention: the vector that stands in for it. */
+export function withoutAttention(body, { look, sources }) {
+  const high = largest([look.fixed]);
+  body.append(
+    html(
+      "section",
+      { class: "card wide" },
+      html("h3", {}, t("map.fixed")),
+      html("p", { class: "soft" }, t("heads.fixed", { size: look.fixed.length, n: sources.length })),
+      html(
+        "div",
+        { class: "strip tall", role: "img", "aria-label": t("map.fixed") },
+        heat([look.fixed], { diverging: true, high }),
+      ),
+      legend(`−${number(high, 2)}`, number(high, 2), { diverging: true }),
+    ),
+  );
+  return { fixed: look.fixed };
+}
+
 const isOne = head => other => String(other) === String(head);
 
 /** The heads of the address that the model has. */
-function headsOff(model) {
+function headsOff({ attention }) {
   const named = state.off.split(",").map(one => one.split("."));
   return named
-    .filter(([site, layer, head]) => SITES.includes(site) && layer < layersOf(model, site) && head < model.num_heads)
+    .filter(([site, layer, head]) => SITES.includes(site) && head < (attention[site][layer]?.weights.length ?? 0))
     .map(([site, layer, head]) => [site, within(layer, Infinity), within(head, Infinity)]);
 }
 
-const nameOf = ([site, layer, head]) => `${t(`site.${site}`)} ${layer + 1}.${head + 1}`;
+const nameOf = ([site, layer, head], model) => `${tOf(`site.${site}`, model)} ${layer + 1}.${head + 1}`;
 
 function toggle(off, head) {
   const now = off.some(isOne(head)) ? off.filter(other => !isOne(head)(other)) : [...off, head];
@@ -123,16 +151,18 @@ function folded(weights, head, kind) {
   return weights[0].map((row, r) => row.map((_, c) => fold(weights.map(one => one[r][c]))));
 }
 
+const isMasked = (site, model) => site === "decoder" && hasCausalMask(model);
+
 /** How much entropy each row can have: under the causal mask a place sees those up to itself only. */
-const mostOf = (site, rows, columns) => rows.map((_, n) => Math.log(site === "decoder" ? n + 1 : columns.length));
+const mostOf = (masked, rows, columns) => rows.map((_, n) => Math.log(masked ? n + 1 : columns.length));
 
 /** One row a head: where it looks at one place, and where everywhere. */
-function entropies(all, site, rows, columns) {
-  const most = Math.max(...mostOf(site, rows, columns));
+function entropies(all, masked, rows, columns) {
+  const most = Math.max(...mostOf(masked, rows, columns));
   const names = all.entropy.map((_, head) => String(head + 1));
   return [
     html("p", { class: "soft" }, t("heads.entropy.facts", { most: number(most, 3) })),
-    site === "decoder" && html("p", { class: "soft" }, t("heads.entropy.masked")),
+    masked && html("p", { class: "soft" }, t("heads.entropy.masked")),
     matrix({
       values: all.entropy,
       rows: names,
@@ -146,7 +176,7 @@ function entropies(all, site, rows, columns) {
   ];
 }
 
-function weightsOf(values, site, rows, columns, spread) {
+function weightsOf(values, masked, rows, columns, spread) {
   const flat = values.flat();
   const top = Math.max(...flat);
   const at = flat.indexOf(top);
@@ -157,7 +187,7 @@ function weightsOf(values, site, rows, columns, spread) {
       { class: "soft" },
       t("heads.facts", {
         entropy: number(mean(spread), 3),
-        most: number(mean(mostOf(site, rows, columns)), 3),
+        most: number(mean(mostOf(masked, rows, columns)), 3),
         top: percent(top),
         row: rows[where[0]],
         column: columns[where[1]],
@@ -175,16 +205,16 @@ function weightsOf(values, site, rows, columns, spread) {
 }
 
 /** What to see of a layer, and whether the chosen head is on. */
-function choices({ site, layer, head }, off) {
+function choices({ site, layer, head }, off, numHeads) {
   const isOff = off.some(isOne([site, layer, head]));
-  const fold = chosenFold();
+  const fold = chosenFold(numHeads);
   return html(
     "div",
     { class: "row" },
     html(
       "div",
       { class: "choices" },
-      FOLDS.map(one =>
+      foldsOf(numHeads).map(one =>
         html(
           "button",
           { "aria-pressed": String(fold === one), "data-key": `fold-${one}`, onclick: () => set({ fold: one }) },
@@ -208,10 +238,13 @@ function choices({ site, layer, head }, off) {
 
 function zoom(context, chosen, off) {
   const { site, layer, head } = chosen;
-  const fold = chosenFold();
+  const { model } = context.model;
   const all = context.look.attention[site][layer];
+  const fold = chosenFold(all.weights.length);
   const values = fold === "entropy" ? all.entropy : folded(all.weights, head, fold);
   const [rows, columns] = namesOf(site, context);
+  const masked = isMasked(site, model);
+  const named = { site: tOf(`site.${site}`, model), layer: layer + 1, head: head + 1 };
   const total = row => row.reduce((sum, one) => sum + one, 0);
   const spread = () =>
     fold === "one" ? all.entropy[head] : values.map(row => entropy(row.map(value => value / total(row))));
@@ -220,21 +253,22 @@ function zoom(context, chosen, off) {
     node: html(
       "section",
       { class: "card wide" },
-      html("h3", {}, t(`heads.${fold}.title`, { site: t(`site.${site}`), layer: layer + 1, head: head + 1 })),
-      choices(chosen, off),
-      fold === "entropy" ? entropies(all, site, rows, columns) : weightsOf(values, site, rows, columns, spread()),
+      html("h3", {}, tOf(`heads.${fold}.title`, model, named)),
+      choices(chosen, off, all.weights.length),
+      fold === "entropy" ? entropies(all, masked, rows, columns) : weightsOf(values, masked, rows, columns, spread()),
     ),
   };
 }
 
 /** Each head of a layer switched off by itself: how much less probable the translation becomes. */
-function trial({ look, askSame, later }, { site, layer }, off, numbers) {
+function trial({ look, askSame, later, model: { model } }, { site, layer }, off, numbers) {
+  if (isRecurrent(model)) return ""; // its only head has a switch
   if (state.tried !== "yes")
     return html("button", { "data-key": "try", onclick: () => set({ tried: "yes" }) }, t("heads.try", { n: layer + 1 }));
   const heads = look.attention[site][layer].weights.map((_, head) => [site, layer, head]);
   return later(Promise.all(heads.map(head => askSame({ heads_off: [head] }))), answers => {
     const rows = answers.map((answer, n) => ({
-      name: nameOf(heads[n]),
+      name: nameOf(heads[n], model),
       value: answer.log_prob - look.log_prob,
       text: number(answer.log_prob - look.log_prob, 2),
       key: `tried-${n}`,
@@ -247,17 +281,22 @@ function trial({ look, askSame, later }, { site, layer }, off, numbers) {
 
 function effect(context, chosen, off, numbers) {
   const { look, askSame, later } = context;
+  const { model } = context.model;
   const compare = answer => {
     const now = answer.search.hypotheses[0];
     numbers.without_heads = { heads_off: off, log_prob: answer.log_prob, translation: now.text };
-    return versus(look, answer, t("heads.all"), t("heads.fewer"));
+    return versus(look, answer, tOf("heads.all", model), t("heads.fewer"));
   };
   const without = () => [
     html(
       "div",
       { class: "choices" },
       off.map(one =>
-        html("button", { class: "chip", "data-key": `off-${one}`, onclick: () => toggle(off, one) }, `${nameOf(one)} ×`),
+        html(
+          "button",
+          { class: "chip", "data-key": `off-${one}`, onclick: () => toggle(off, one) },
+          `${nameOf(one, model)} ×`,
+        ),
       ),
       html("button", { class: "link", "data-key": "off-none", onclick: () => set({ off: "" }) }, t("heads.all-on")),
     ),
@@ -266,15 +305,17 @@ function effect(context, chosen, off, numbers) {
   return html(
     "section",
     { class: "card wide" },
-    html("h3", {}, t("heads.effect")),
-    off.length ? without() : html("p", { class: "soft" }, t("heads.effect.how")),
+    html("h3", {}, tOf("heads.effect", model)),
+    off.length ? without() : html("p", { class: "soft" }, tOf("heads.effect.how", model)),
     trial(context, chosen, off, numbers),
   );
 }
 
 export function draw(body, context) {
-  const chosen = chosenHead(context.model.model);
-  const off = headsOff(context.model.model);
+  const { model } = context.model;
+  const chosen = chosenHead(context.look);
+  if (!chosen) return withoutAttention(body, context);
+  const off = headsOff(context.look);
   const { values, node } = zoom(context, chosen, off);
   const numbers = { ...chosen, attention: context.look.attention[chosen.site], shown: values };
   const isWide = namesOf(chosen.site, context)[1].length > 18;
@@ -282,8 +323,8 @@ export function draw(body, context) {
     html(
       "section",
       { class: "card wide" },
-      siteChoice(chosen),
-      html("p", { class: "soft" }, t(`site.${chosen.site}.why`)),
+      siteChoice(chosen, context.look, model),
+      html("p", { class: "soft" }, tOf(`site.${chosen.site}.why`, model)),
       grid(context.look, chosen, off),
     ),
     html("div", { class: isWide ? "columns one" : "columns uneven" }, node, effect(context, chosen, off, numbers)),

@@ -1,22 +1,23 @@
 // View 4: what may not be seen, and what happens to earlier words when later ones are (claims M6, M8, M9).
 
 import { html, matrix, number, onOff, textOf } from "./drawing.js";
+import { hasCausalMask, isRecurrent } from "./kinds.js";
 import * as source from "./source.js";
 import { set, state } from "./state.js";
-import { named, t } from "./words.js";
+import { named, t, tOf } from "./words.js";
 
 const NUM_PADS = 3;
 const table = (rows, columns, isOpen) =>
   Array.from({ length: rows }, (_, row) => Array.from({ length: columns }, (_, column) => (isOpen(row, column) ? 1 : 0)));
 
-function one(title, why, names, values, cell) {
-  const tell = (row, column, value) => t(value ? "masks.may" : "masks.may-not", { row: names[row], column: names[column] });
+function one(title, why, rows, columns, values, cell) {
+  const tell = (row, column, value) => t(value ? "masks.may" : "masks.may-not", { row: rows[row], column: columns[column] });
   return html(
     "section",
     { class: "card" },
     html("h3", {}, t(title)),
-    html("p", { class: "soft" }, t(why, { pads: NUM_PADS })),
-    matrix({ values, rows: names, columns: names, label: t(title), tell, cell }),
+    html("p", { class: "soft" }, why),
+    matrix({ values, rows, columns, label: t(title), tell, cell }),
   );
 }
 
@@ -42,15 +43,16 @@ function beginnings(before, after) {
 const changeOf = one => one.other - one.log_prob;
 const largestChange = places => Math.max(0, ...places.map(one => Math.abs(changeOf(one))));
 
-/** With the mask; and beside it, where it is off, without. */
-function tableOf(sides) {
+/** With the mask; and beside it, where it is off, without. Who has no mask is shown as it is. */
+function tableOf(sides, model) {
   const cells = one => {
     const moved = html("td", { class: "number tinted" }, number(changeOf(one), 4));
     moved.style.setProperty("--share", `${Math.min(100, Math.round(60 * Math.abs(changeOf(one)) ** 0.5))}%`);
     return [html("td", {}, named(one.best)), html("td", { class: "number" }, number(one.log_prob, 4)), moved];
   };
   const words = ["masks.best", "masks.log", "masks.change"];
-  const heads = sides.map((_, n) => html("th", { class: "number", colspan: 3 }, t(n ? "masks.off" : "masks.on")));
+  const titles = [tOf("masks.on", model), t("masks.off")];
+  const heads = sides.map((_, n) => html("th", { class: "number", colspan: 3 }, titles[n]));
   const kinds = ["masks.word", ...sides.flatMap(() => words)];
   return html(
     "table",
@@ -80,13 +82,19 @@ function tableOf(sides) {
   );
 }
 
-function compared([kept, keptOther, open, openOther], numbers) {
-  const sides = [beginnings(kept, keptOther), beginnings(open, openOther)];
-  Object.assign(numbers, { common: sides[0].length, with_mask: sides[0], without_mask: sides[1] });
+function compared([kept, keptOther, ...open], model, numbers) {
+  const own = beginnings(kept, keptOther);
+  const largest = { kept: number(largestChange(own), 4) };
+  if (!open.length) {
+    Object.assign(numbers, { common: own.length, as_it_is: own });
+    return [html("div", { class: "scroll" }, tableOf([own], model)), html("p", {}, tOf("masks.result", model, largest))];
+  }
+  const sides = [own, beginnings(...open)];
+  Object.assign(numbers, { common: own.length, with_mask: own, without_mask: sides[1] });
   const isOff = state.causal === "off";
-  const told = { kept: number(largestChange(sides[0]), 4), open: number(largestChange(sides[1]), 4) };
+  const told = { ...largest, open: number(largestChange(sides[1]), 4) };
   return [
-    html("div", { class: "scroll" }, tableOf(isOff ? sides : sides.slice(0, 1))),
+    html("div", { class: "scroll" }, tableOf(isOff ? sides : [own], model)),
     html("p", {}, t(isOff ? "masks.result" : "masks.result.on", told)),
   ];
 }
@@ -96,7 +104,7 @@ function causalSwitch() {
   return onOff(state.causal !== "off", { "data-key": "causal", onchange: change }, t("masks.switch"));
 }
 
-function experiment({ look, ask, later }, numbers) {
+function experiment({ look, ask, later, model: { model } }, numbers) {
   const own = { target: undefined, target_pieces: look.target.pieces };
   const pieces = otherEnding(look.target.pieces);
   const other = state.later
@@ -112,13 +120,14 @@ function experiment({ look, ask, later }, numbers) {
     "aria-label": t("masks.other"),
     onchange: event => set({ later: event.target.value.trim() }),
   });
-  const questions = [true, false].flatMap(causal => [own, other].map(target => ({ ...short, ...target, causal })));
+  const masks = hasCausalMask(model) ? [true, false] : [true];
+  const questions = masks.flatMap(causal => [own, other].map(target => ({ ...short, ...target, causal })));
   return html(
     "section",
     { class: "card wide" },
     html("h3", {}, t("masks.experiment")),
-    html("p", { class: "soft" }, t("masks.experiment.why")),
-    causalSwitch(),
+    html("p", { class: "soft" }, tOf("masks.experiment.why", model)),
+    hasCausalMask(model) && causalSwitch(),
     html(
       "dl",
       { class: "versus" },
@@ -127,31 +136,44 @@ function experiment({ look, ask, later }, numbers) {
       html("dt", {}, t("masks.other")),
       html("dd", {}, input),
     ),
-    later(Promise.all(questions.map(ask)), answers => compared(answers, numbers)),
+    later(Promise.all(questions.map(ask)), answers => compared(answers, model, numbers)),
   );
 }
 
-export function draw(body, context) {
-  const { sources, inputs, look } = context;
+/** Padding, where attention looks at the source of an RNN. */
+function recurrentMasks({ sources, inputs, model: { model } }) {
+  const padded = [...sources, ...Array(NUM_PADS).fill("<pad>")];
+  if (model.kind !== "rnn-attention") return {};
+  const padding = table(inputs.length, padded.length, (_, column) => column < sources.length);
+  const why = tOf("masks.padding.why", model, { pads: NUM_PADS });
+  return { padding, node: one("masks.padding", why, inputs, padded, padding) };
+}
+
+function transformerMasks({ sources, inputs, model: { model } }) {
   const pads = Array(NUM_PADS).fill("<pad>");
   const padded = [...sources, ...pads];
   const paddedInputs = [...inputs, ...pads];
-  const isOff = state.causal === "off";
+  const isOff = state.causal === "off" || !hasCausalMask(model);
   const size = inputs.length;
   const padding = table(padded.length, padded.length, (_, column) => column < sources.length);
   const causal = table(size, size, (row, column) => isOff || column <= row);
   const both = table(paddedInputs.length, paddedInputs.length, (row, column) => (isOff || column <= row) && column < size);
-  const numbers = { padding, causal, both };
   const cell = Math.max(10, Math.min(20, 190 / Math.max(padded.length, paddedInputs.length))); // the same for all three
-  body.append(
-    html(
-      "div",
-      { class: "columns three" },
-      one("masks.padding", "masks.padding.why", padded, padding, cell),
-      one("masks.causal", isOff ? "masks.causal.off" : "masks.causal.why", inputs, causal, cell),
-      one("masks.both", "masks.both.why", paddedInputs, both, cell),
-    ),
-    look.target.pieces.length ? experiment(context, numbers) : "",
+  const why = tOf(state.causal === "off" && hasCausalMask(model) ? "masks.causal.off" : "masks.causal.why", model);
+  const node = html(
+    "div",
+    { class: "columns three" },
+    one("masks.padding", t("masks.padding.why", { pads: NUM_PADS }), padded, padded, padding, cell),
+    one("masks.causal", why, inputs, inputs, causal, cell),
+    one("masks.both", tOf("masks.both.why", model), paddedInputs, paddedInputs, both, cell),
   );
+  return { padding, causal, both, node };
+}
+
+export function draw(body, context) {
+  const { node, ...numbers } = (isRecurrent(context.model.model) ? recurrentMasks : transformerMasks)(context);
+  const isEmpty = !context.look.target.pieces.length;
+  const none = node ? "" : html("p", { class: "soft" }, t("subwords.empty"));
+  body.append(node ?? "", isEmpty ? none : experiment(context, numbers));
   return numbers;
 }

@@ -1,10 +1,11 @@
 // View 3: the waves that tell places apart, and a model without them (claims M12 to M15).
 
 import { html, lines, matrix, number, onOff } from "./drawing.js";
+import { hasPositions } from "./kinds.js";
 import { set, state, within } from "./state.js";
 import { dot, largest } from "./vectors.js";
 import { versus } from "./without.js";
-import { t } from "./words.js";
+import { t, tOf } from "./words.js";
 
 const NUM_POSITIONS = 50;
 
@@ -93,10 +94,18 @@ function without({ look, askSame, later }, numbers) {
   );
 }
 
+/** Why there are none. */
+function none(body, { look, model: { model } }) {
+  const told = tOf("positions.none", model, { n: (look?.source.pieces.length ?? 0) + 1 });
+  body.append(html("section", { class: "card wide" }, html("h3", {}, t("positions.none.title")), html("p", {}, told)));
+  return { kind: "none" };
+}
+
 /** Sinusoids need no sentence; a table that was learnt comes with one. */
 export function draw(body, context) {
   const { look } = context;
   const { d_model: width, positions: kind } = context.model.model;
+  if (!hasPositions(context.model.model)) return none(body, context);
   const isLearned = kind === "learned";
   if (isLearned && !look) return void body.append(html("p", { class: "soft" }, t("nothing")));
   const length = Math.max(NUM_POSITIONS, (look?.source.pieces.length ?? 0) + 1);

@@ -1,10 +1,18 @@
 // View 9: what flows through the layers, what each would say, and what the feed-forward networks do.
 
 import { html, legend, lines, matrix, mean, number, percent } from "./drawing.js";
+import { isRecurrent } from "./kinds.js";
 import { set, state, within } from "./state.js";
-import { named, t } from "./words.js";
+import { named, t, tOf } from "./words.js";
 
-function stages(stack, layers) {
+/** An RNN's are its layers; of its decoder, the last one's states and what is read out of them. */
+function stages(stack, model) {
+  const layers = model[`${stack}_layers`];
+  if (isRecurrent(model)) {
+    const states = Array.from({ length: layers }, (_, n) => t("layer", { n: n + 1 }));
+    const above = stack === "encoder" ? states : [t("residual.state"), t("residual.readout")];
+    return [t("residual.embedding"), ...above];
+  }
   const parts = stack === "encoder" ? ["self", "ffn"] : ["self", "cross", "ffn"];
   return [
     t("residual.embedding"),
@@ -12,16 +20,30 @@ function stages(stack, layers) {
   ];
 }
 
+/** How lengths change from sub-layer to sub-layer; in an RNN, how those of its last states do from word to word. */
+function curvesOf(values, rows, stack, model) {
+  if (isRecurrent(model)) {
+    const at = stack === "encoder" ? values.length - 1 : 1;
+    return [{ name: rows[at], points: values[at].map((value, n) => [n, value]) }];
+  }
+  return [
+    { name: t("residual.mean"), points: values.map((row, n) => [n, mean(row)]) },
+    { name: t("residual.largest"), points: values.map((row, n) => [n, Math.max(...row)]) },
+  ];
+}
+
 function norms(look, stack, model, names) {
   const values = look.residuals[stack];
-  const rows = stages(stack, model[`${stack}_layers`]);
+  const rows = stages(stack, model);
+  const size = model.d_state * (stack === "encoder" && model.kind === "rnn-attention" ? 2 : 1);
+  const why = isRecurrent(model) ? "residual.norms" : `residual.norms.${model.norm}`;
   const low = Math.min(...values.flat());
   const high = Math.max(...values.flat());
   return html(
     "section",
     { class: "card" },
     html("h3", {}, t("residual.norms")),
-    html("p", { class: "soft" }, t(`residual.norms.${model.norm}`)),
+    html("p", { class: "soft" }, tOf(why, model, { size, root: number(Math.sqrt(size), 2) })),
     html(
       "div",
       { class: "columns" },
@@ -41,12 +63,9 @@ function norms(look, stack, model, names) {
         legend(number(low, 2), number(high, 2)),
       ),
       lines({
-        curves: [
-          { name: t("residual.mean"), points: values.map((row, n) => [n, mean(row)]) },
-          { name: t("residual.largest"), points: values.map((row, n) => [n, Math.max(...row)]) },
-        ],
+        curves: curvesOf(values, rows, stack, model),
         label: t("residual.norms"),
-        axis: t("residual.sublayer"),
+        axis: tOf("residual.sublayer", model),
         bottom: 0,
         dots: true,
       }),
@@ -54,7 +73,7 @@ function norms(look, stack, model, names) {
   );
 }
 
-function lens(look, outputs, isShared) {
+function lens(look, outputs, model) {
   const rows = look.lens.map((places, layer) =>
     html(
       "tr",
@@ -88,7 +107,7 @@ function lens(look, outputs, isShared) {
     { class: "card" },
     html("h3", {}, t("residual.lens")),
     html("p", { class: "soft" }, t("residual.lens.why")),
-    isShared && html("p", { class: "soft" }, t("residual.lens.shared")),
+    model.shared_embeddings !== "none" && html("p", { class: "soft" }, tOf("residual.lens.shared", model)),
     html(
       "div",
       { class: "scroll", "data-scroll": "lens" },
@@ -182,8 +201,9 @@ export function draw(body, { look, model, sources, inputs, outputs }) {
       ),
     ),
     norms(look, stack, model.model, names),
-    lens(look, outputs, model.model.shared_embeddings !== "none"),
-    activations(look, stack, model.model, names),
+    ...(isRecurrent(model.model)
+      ? []
+      : [lens(look, outputs, model.model), activations(look, stack, model.model, names)]),
   );
   return {
     stack,

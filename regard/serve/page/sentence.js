@@ -68,8 +68,10 @@ export function makeSentence(box) {
   );
 }
 
-/** What a place of the target looked at: the mean of the heads of the layer that aligns best, EOS left out. */
+/** What a place of the target looked at: the mean of the heads of the layer that aligns best, EOS left out. Undefined: this
+ * model has no attention. */
 export function attended({ alignment, attention, source: { pieces } }, place) {
+  if (!alignment) return undefined;
   const heads = attention.cross[alignment.layer].weights;
   const row = Math.min(place + (alignment.fed_in ? 1 : 0), heads[0].length - 1);
   return pieces.map((_, column) => mean(heads.map(head => head[row][column])));
@@ -106,7 +108,7 @@ function drawPieces() {
       "span",
       {
         class: piece.startsWith("▁") ? "piece start" : "piece",
-        onpointerenter: () => lightTarget(n),
+        onpointerenter: look.alignment && (() => lightTarget(n)),
         onpointerleave: () => lightTarget(),
       },
       named(piece),

@@ -6,7 +6,7 @@ import { pictureOf, save } from "./picture.js";
 import { drawSentence, makeSentence, markBusy, questionOf } from "./sentence.js";
 import * as source from "./source.js";
 import { ANEW, isSayable, keep, onChange, set, state } from "./state.js";
-import { language, named, speak, t } from "./words.js";
+import { language, named, speak, t, tOf } from "./words.js";
 import { draw as beam } from "./beam.js";
 import { draw as decoding } from "./decoding.js";
 import { draw as head } from "./head.js";
@@ -199,7 +199,7 @@ function drawView(look, model, problem) {
     );
   show(
     html("header", {}, html("h2", {}, t(`${name}.title`)), downloads),
-    html("p", { class: "lead" }, t(`${name}.lead`)),
+    html("p", { class: "lead" }, model ? tOf(`${name}.lead`, model.model) : t(`${name}.lead`)),
     body,
   );
 }

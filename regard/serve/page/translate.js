@@ -4,7 +4,7 @@ import { bars, html, number, percent, shown, textOf } from "./drawing.js";
 import { attended, chosenPlace } from "./sentence.js";
 import * as source from "./source.js";
 import { FREE, isSayable, set, state } from "./state.js";
-import { named, t } from "./words.js";
+import { named, t, tOf } from "./words.js";
 
 const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
 
@@ -40,18 +40,17 @@ function alternatives(look, place) {
   );
 }
 
-function lookedAt(look, place) {
-  const rows = attended(look, place).map((value, n) => ({
-    name: named(look.source.pieces[n]),
-    value,
-    text: percent(value),
-  }));
+/** Or why there is nothing to see. */
+function lookedAt(look, place, model) {
+  const weights = attended(look, place);
+  const rows = weights?.map((value, n) => ({ name: named(look.source.pieces[n]), value, text: percent(value) }));
+  const told = { layer: look.alignment && look.alignment.layer + 1, size: look.fixed.length };
   return html(
     "section",
     { class: "card" },
     html("h3", {}, t("translate.looked", { piece: named(look.predictions[place].piece) })),
-    html("p", { class: "soft" }, t("translate.looked.why", { layer: look.alignment.layer + 1 })),
-    bars(rows, { most: 1 }),
+    html("p", { class: "soft" }, tOf("translate.looked.why", model, told)),
+    rows && bars(rows, { most: 1 }),
   );
 }
 
@@ -186,7 +185,7 @@ export function draw(body, context) {
   };
   body.append(
     html("p", { class: "soft hint" }, t("translate.hint")),
-    html("div", { class: "columns" }, alternatives(look, place), lookedAt(look, place)),
+    html("div", { class: "columns" }, alternatives(look, place), lookedAt(look, place, context.model.model)),
     whole(context, numbers),
     nBest(look),
     command(context),
