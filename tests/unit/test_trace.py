@@ -1,6 +1,7 @@
 """What a trace shows is what the fast path computed, and an intervention changes what it says and nothing else."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -161,3 +162,58 @@ def test_mistakes_are_told_in_a_sentence(model: Transformer, ids: Ids) -> None:
         model.trace(ids(1, 2), ids(1, 2), missing)
     with pytest.raises(ValueError, match=r"a trace needs a model without dropout; call model\.eval\(\) first"):
         model.train().trace(ids(1, 2), ids(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "intervention"),
+    [
+        ({"ablation": "scale"}, Intervention(score_scale=1.0)),
+        ({"positions": "none"}, Intervention(positions=False)),
+        ({"ablation": "causal-mask"}, Intervention(causal=False)),
+    ],
+    ids=["scale", "positions", "causal mask"],
+)
+def test_a_model_made_without_something_is_one_in_which_it_is_left_out(
+    model: Transformer, ids: Ids, changes: dict[str, Any], intervention: Intervention
+) -> None:
+    without = make_model(**changes)
+    without.load_state_dict(model.state_dict())
+    src, tgt = ids(2, 6), ids(2, 5)
+    tgt[1, 3:] = model.config.pad_id
+    torch.testing.assert_close(without(src, tgt), model.trace(src, tgt, intervention).logits, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("shared", ["query-key", "key-value", "projections"])
+def test_shared_maps_are_the_same_maps_twice(ids: Ids, shared: str) -> None:
+    """As a model with three maps, two of which, or all, are the same: for `projections` the identity."""
+    without, whole = make_model(ablation=shared), make_model()
+    state = without.state_dict()
+    width = without.config.d_model
+    for name, tensor in whole.state_dict().items():
+        if name in state and state[name].shape == tensor.shape:
+            continue
+        owner, _, kind = name.rpartition(".")
+        one = torch.eye(width, dtype=tensor.dtype) if kind == "weight" else torch.zeros(width, dtype=tensor.dtype)
+        found = state.pop(name, one)
+        of_query = state.get(f"{owner.removesuffix('.key_value')}.query.{kind}", one)
+        maps = list(found.split(width)) if shared != "projections" else [one]
+        is_cross = owner.endswith(".key_value")
+        if shared == "projections":
+            state[name] = torch.cat([one] * (len(tensor) // width))
+        elif shared == "query-key":
+            state[name] = torch.cat([of_query, maps[0]] if is_cross else [maps[0], maps[0], maps[1]])
+        else:
+            state[name] = torch.cat([maps[0], maps[0]] if is_cross else [maps[0], maps[1], maps[1]])
+    whole.load_state_dict(state)
+    src, tgt = ids(2, 6), ids(2, 5)
+    torch.testing.assert_close(without(src, tgt), whole(src, tgt), atol=1e-12, rtol=0)
+
+
+def test_without_residuals_a_layer_is_its_sublayers_alone() -> None:
+    """Post-norm: LayerNorm(Sublayer(x)), written out for one encoder layer."""
+    without = make_model(ablation="residual")
+    layer = without.encoder[0]
+    x, mask = torch.randn(2, 5, 16, dtype=torch.float64), torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    y = layer.self_attention_residual.norm(layer.self_attention(x, mask=mask))
+    expected = layer.feed_forward_residual.norm(layer.feed_forward(y))
+    torch.testing.assert_close(layer(x, mask=mask), expected, atol=1e-12, rtol=0)
