@@ -1,5 +1,6 @@
 """Shared by all tests: reproducible random numbers, and small models whose every parameter matters."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,10 @@ from regard.model.kinds import EncoderDecoder, build
 from regard.model.transformer import Transformer
 
 VOCAB_SIZE = 23
+
+# A shell that starts us in the background has SIGINT ignored, and every command that a test starts would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
