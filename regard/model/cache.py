@@ -118,6 +118,18 @@ class DecoderCache:
         self.lengths += 1
         self.longest += 1
 
+    def reserve(self, num_slots: int) -> None:
+        """Room for as many before the first step."""
+        assert self.extent == 0
+        self._grow(num_slots)
+
+    def begin_with(self, is_token: Bool[Tensor, "B P"]) -> None:
+        """After a pass that wrote whole prompts: every beam descends from its own, but not from the padding behind it."""
+        assert self.extent == 0
+        self.extent = self.longest = is_token.shape[1]
+        self.ancestry[:, :, : self.extent] = is_token[:, None]
+        self.lengths = is_token.sum(1)
+
     def select(self, beams: Int[Tensor, "B W"]) -> None:
         """Makes beam w of each sentence a copy of what was its beam `beams[b, w]`: any order, any repeats, and as many
         beams as `beams` has columns. Numbers are those within a sentence."""
