@@ -178,7 +178,8 @@ def model_preset(name: str, kind: ModelKind = "transformer") -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class CleaningConfig:
-    """Limits of the filters; 0 or false turns one off. Lengths are in characters: words are no unit in Chinese."""
+    """Limits of the filters; 0 or false turns one off. Lengths are in characters: words are no unit in Chinese. Of plain
+    text for a language model, only what is empty or has control characters is dropped."""
 
     max_characters: int = 1000  # on either side
     max_tokens: int = 256  # subwords on either side
@@ -193,16 +194,24 @@ class CleaningConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """Two aligned files, or one .tsv, .jsonl or .tmx that holds both sides. `weight` is how often each of its pairs is seen
-    in an epoch: 2 is twice, 0.5 every other epoch."""
+    """Two aligned files, or one .tsv, .jsonl or .tmx that holds both sides; for a language model, a file of plain text.
+    `weight` is how often each of its pairs is seen in an epoch: 2 is twice, 0.5 every other epoch."""
 
-    src: str  # a file of source text, or one that holds both sides
+    src: str = ""  # a file of source text, or one that holds both sides
     tgt: str | None = None  # the file beside it, line by line
+    text: str = ""  # a file of plain text instead, a text a line
     weight: float = 1.0  # how often each of its pairs is seen in an epoch
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
-            raise ValueError(f"data.weight is {self.weight} for {self.src}; it must be a number above 0")
+            raise ValueError(f"data.weight is {self.weight} for {self.name}; it must be a number above 0")
+        if self.text and (self.src or self.tgt):
+            raise ValueError(f"{self.text} is plain text and {self.src or self.tgt} one of a pair; give one of the two")
+
+    @property
+    def name(self) -> str:
+        """The file that errors and reports call it by."""
+        return self.text or self.src
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +287,12 @@ TRAIN_PRESETS: dict[str, dict[str, Any]] = {
     "base": {},
     "big": {},
 }
+
+
+def train_preset(name: str, kind: ModelKind = "transformer", *, paper: bool = False) -> dict[str, Any]:
+    """The fields of a `TrainConfig` that a preset decides. Where the text itself is the goal, its probability is: a language
+    model's labels are not smoothed."""
+    return ({"label_smoothing": 0.0} if kind == "language" else {}) | ({} if paper else TRAIN_PRESETS[name])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,6 +102,15 @@ def llama_table(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def is_llama(folder: Path) -> bool:
+    """Whether a folder says that it holds one."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("model_type") == "llama"
+
+
 def import_llama(folder: Path, output: Path) -> list[str]:
     """Makes the run; gives the lines that say what was made."""
     theirs = LlamaFolder.open(folder)
@@ -166,6 +175,7 @@ class LlamaFolder:
     def model_config(self, num_subwords: int) -> ModelConfig:
         """Rows behind the last subword, of tokens that programs added, are left out."""
         config = self.config
+        is_shared = config["num_key_value_heads"] != config["num_attention_heads"]
         if config["vocab_size"] < num_subwords:
             raise ValueError(f"{self.folder} has {num_subwords} subwords, but its model {config['vocab_size']} rows")
         return ModelConfig(
@@ -176,7 +186,7 @@ class LlamaFolder:
             decoder_layers=config["num_hidden_layers"],
             d_model=config["hidden_size"],
             num_heads=config["num_attention_heads"],
-            key_value_heads=config["num_key_value_heads"],
+            key_value_heads=config["num_key_value_heads"] if is_shared else 0,
             d_ff=config["intermediate_size"],
             rotary_base=float(config["rope_theta"]),
             norm_epsilon=config["rms_norm_eps"],
@@ -226,26 +236,3 @@ def fitting(theirs: State, config: ModelConfig, folder: Path) -> State:
 
 def _write_json(path: Path, table: dict[str, Any]) -> None:
     path.write_text(json.dumps(table, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-
-
-class LlamaInHuggingFace:
-    """An exported folder, loaded as its users would."""
-
-    def __init__(self, folder: Path) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils import logging
-
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self._model: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
-
-    def ids(self, text: str) -> list[int]:
-        """With BOS."""
-        ids: list[int] = self._tokenizer(text)["input_ids"]
-        return ids
-
-    @torch.no_grad()
-    def log_probs(self, ids: list[int]) -> Tensor:
-        logits: Tensor = self._model(input_ids=torch.tensor([ids])).logits
-        return logits.log_softmax(-1)[0]

@@ -170,8 +170,11 @@ class LanguageModel(nn.Module):
         """Logits of every next token, given those up to there."""
         return self.project(self.states(ids_in))
 
-    def states(self, ids_in: Int[Tensor, "B T"], recorder: Recorder | None = None) -> Float[Tensor, "B T D"]:
+    def states(self, ids_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """What `project` makes logits of: training takes the loss from here."""
+        return self._states(ids_in, None)
+
+    def _states(self, ids_in: Int[Tensor, "B T"], recorder: Recorder | None) -> Float[Tensor, "B T D"]:
         positions = torch.arange(ids_in.shape[1], device=ids_in.device)[None]
         x = self._embed(ids_in, recorder)
         rotation = self._rotation(positions, x.dtype, recorder)
@@ -230,7 +233,7 @@ class LanguageModel(nn.Module):
         """One pass with everything it computed; the half that encodes is empty."""
         self._require_eval("a trace")
         recorder = Recorder(self._checked(intervention or Intervention()))
-        states = self.states(ids_in, recorder)
+        states = self._states(ids_in, recorder)
         return Trace(
             encoder=recorder.stack_trace("encoder"),
             decoder=recorder.stack_trace("decoder"),

@@ -44,6 +44,13 @@ def reason_to_drop(pair: Pair, rules: CleaningConfig, src_lang: str = "", tgt_la
     return None
 
 
+def reason_to_drop_text(text: str, rules: CleaningConfig) -> Reason | None:
+    """The same for a normalised text that stands alone."""
+    if not text:
+        return "empty"
+    return "control characters" if rules.drop_control_characters and _CONTROLS.search(text) else None
+
+
 # How many letters of a Latin text one character of these scripts stands for, roughly.
 _DENSITY = {"zh": 3.0, "ja": 2.0, "ko": 2.0}
 
