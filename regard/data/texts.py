@@ -93,8 +93,8 @@ def _prepare_into(folder: Path, config: DataConfig, track: Track[str], tokenizer
     rules = CleaningConfig(drop_control_characters=False)  # what a model is measured on is not chosen by filters
     held_out = [clean for clean in clean_texts(list(read_lines(config.valid.text)), rules) if valid.keeps(clean)]
     _require_text(valid.kept, config.valid.text)
-    wanted = {clean.exact for clean in held_out} | {clean.near for clean in held_out}
-    seen: set[int] = set()
+    exact, near = {clean.exact for clean in held_out}, {clean.near for clean in held_out}
+    seen_exact, seen_near = set[int](), set[int]()
     train, sample = TextSplit(), Sample[str](config.sample_pairs, config.seed)
     kept_by_corpus, num_characters = [], 0
     spool = folder / "spool"
@@ -104,7 +104,8 @@ def _prepare_into(folder: Path, config: DataConfig, track: Track[str], tokenizer
             lines = track(read_lines(corpus.text), f"reading {Path(corpus.text).name}")
             for chunk in parallel_map(clean_texts, chunked(lines, CHUNK_PAIRS), config.cleaning):
                 for clean in filter(train.keeps, chunk):
-                    seen |= wanted & {clean.exact, clean.near}
+                    seen_exact |= exact & {clean.exact}
+                    seen_near |= near & {clean.near}
                     sample.offer(clean.text)
                     num_characters += len(clean.text)
                     file.write(clean.text.encode("utf-8") + b"\n")
@@ -122,8 +123,8 @@ def _prepare_into(folder: Path, config: DataConfig, track: Track[str], tokenizer
         splits={"train": train, "valid": valid},
         leakage={
             "texts": len(held_out),
-            "exact": sum(clean.exact in seen for clean in held_out),
-            "near": sum(clean.near in seen for clean in held_out),
+            "exact": sum(clean.exact in seen_exact for clean in held_out),
+            "near": sum(clean.near in seen_near for clean in held_out),
         },
         corpora=[
             {"text": corpus.text, "weight": corpus.weight, "pairs": count}
