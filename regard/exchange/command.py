@@ -80,12 +80,10 @@ def _export_language(settings: ExportSettings) -> list[str]:
 
     if settings.to != "huggingface":
         raise ValueError(f"{settings.run} is a language model; export it with --to huggingface, or use `regard generate`")
-    if settings.src is not None:
-        raise ValueError(f"--src has sentences to translate, but {settings.run} is a language model; leave it out")
     generator = load_language(settings.run, device="cpu")
     with made_beside(settings.output) as workshop:
         write_llama(generator.model, generator.tokenizer, workshop)
-        compared = compare_language(generator, workshop, language_texts(Run(settings.run), generator))
+        compared = compare_language(generator, workshop, language_texts(Run(settings.run), generator, settings.src))
     return [
         f"{settings.output} is {settings.run} for {settings.to}",
         compared,

@@ -1,5 +1,6 @@
 """Whether an exported language model is the run's: the same ids for a text, the same probabilities for ids."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from regard.checkpoint import Run
 from regard.data.store import TextStore
 from regard.generate.generator import Generator
 from regard.search.hypothesis import TIE
+from regard.text.cleaning import normalise
+from regard.text.corpus import read_lines
 from regard.text.tokenizer import BOS_ID
 
 NUM_TEXTS = 100
@@ -41,8 +44,10 @@ class LlamaInHuggingFace:
         return logits.log_softmax(-1)[0]
 
 
-def language_texts(run: Run, generator: Generator) -> list[str]:
-    """Of the run's own validation text, as much as two programs shall agree on."""
+def language_texts(run: Run, generator: Generator, file: str | None) -> list[str]:
+    """What two programs shall agree on: the first texts of a file, or of the run's own validation text."""
+    if file is not None:
+        return [normalise(text) for text in itertools.islice(read_lines(file), NUM_TEXTS)]
     folder = run.data_folder(generator.config)
     if not (folder / "valid.text.starts").exists():
         return list(ANY_TEXTS)

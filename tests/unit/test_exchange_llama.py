@@ -189,5 +189,6 @@ def test_language_models_are_exported_to_hugging_face_alone(tmp_path: Path) -> N
     write_language_run(tmp_path / "run")
     with pytest.raises(ValueError, match="export it with --to huggingface"):
         export(ExportSettings(run=tmp_path / "run", to="ctranslate2", output=tmp_path / "out"))
-    with pytest.raises(ValueError, match="leave it out"):
-        export(ExportSettings(run=tmp_path / "run", to="huggingface", output=tmp_path / "out", src="x"))
+    (tmp_path / "texts").write_text("ab\n\ncd\n", encoding="utf-8")
+    settings = ExportSettings(run=tmp_path / "run", to="huggingface", output=tmp_path / "out", src=str(tmp_path / "texts"))
+    assert export(settings)[1].startswith("3 texts: the same subwords")
