@@ -129,6 +129,7 @@ class DecoderCache:
         self.extent = self.longest = is_token.shape[1]
         self.ancestry[:, :, : self.extent] = is_token[:, None]
         self.lengths = is_token.sum(1)
+        self._tidy_after(self.extent)
 
     def select(self, beams: Int[Tensor, "B W"]) -> None:
         """Makes beam w of each sentence a copy of what was its beam `beams[b, w]`: any order, any repeats, and as many
@@ -189,6 +190,9 @@ class DecoderCache:
             kept = self.ancestry.gather(2, slots[:, None, :].expand(-1, self.width, -1))
             self.ancestry = F.pad(kept, (0, self.capacity - num_alive))
             self.extent = num_alive
+        self._tidy_after(num_alive)
+
+    def _tidy_after(self, num_alive: int) -> None:
         self.next_tidying = self.extent + self.width * max(LEAST_STEPS, math.isqrt(num_alive))
         self._grow(self.next_tidying)
 
