@@ -1,6 +1,7 @@
 """Text from a language model: what a prompt goes on with."""
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,22 +88,21 @@ class Generator:
 
     def generate(self, prompts: Sequence[str], how: Generation = DEFAULT) -> list[list[Generated]]:
         """So many texts for each prompt, in the order of the prompts. An empty prompt is the beginning of a text."""
-        if isinstance(prompts, str):
-            raise ValueError("give a list of prompts, not one string")
-        texts = [normalise(prompt) for prompt in prompts]
+        texts = [normalise(prompt) for prompt in _require_prompts(prompts)]
         ids = [[BOS_ID, *row] for row in self.tokenizer.tgt.encode(texts)]
+        found: list[list[Generated]] = [[] for _ in texts]
         order = sorted(range(len(texts)), key=lambda row: len(ids[row]))  # similar lengths together
-        rows = max(1, BATCH_ROWS // how.num)
-        found: dict[int, list[Generated]] = {}
-        for start in range(0, len(order), rows):
-            batch = order[start : start + rows]
-            with advice_on_memory("ask for fewer texts at once, or for shorter ones"):
-                outputs = self._continued([ids[row] for row in batch], how)
-            for row, hypotheses in zip(batch, outputs, strict=True):
-                found[row] = [self._generated(texts[row], ids[row], hypothesis, how) for hypothesis in hypotheses]
-        return [found[row] for row in range(len(texts))]
+        # What is drawn has little in common but the prompt: each text is a row of its own, not a beam of one.
+        jobs = ((row, draws) for row in order for draws in _drawn_numbers(ids[row], how))
+        while batch := list(itertools.islice(jobs, BATCH_ROWS)):
+            rows = [row for row, _ in batch]
+            with advice_on_memory("ask for shorter texts"):
+                outputs = self._continued([ids[row] for row in rows], torch.stack([draws for _, draws in batch]), how)
+            for row, hypothesis in zip(rows, outputs, strict=True):
+                found[row].append(self._generated(texts[row], ids[row], hypothesis, how))
+        return found
 
-    def _continued(self, ids: list[list[int]], how: Generation) -> list[list[Hypothesis]]:
+    def _continued(self, ids: list[list[int]], draws: Float[Tensor, "B T"], how: Generation) -> list[Hypothesis]:
         """All tokens of a prompt but the last are read in one pass; the last is what the search begins with."""
         prompt = torch.full((len(ids), max(map(len, ids)) - 1), PAD_ID)
         for row, tokens in enumerate(ids):
@@ -111,10 +111,10 @@ class Generator:
         step = cast("Step[Cache]", self.model.step)
         last, max_lengths = [tokens[-1] for tokens in ids], [how.max_tokens] * len(ids)
         if how.greedy:
-            outputs = greedy(step, cache, max_lengths, bos_id=last, eos_id=EOS_ID, device=self.device)
-            return [[output] for output in outputs]
-        draws = _drawn_numbers(ids, how).to(self.device)
-        return sample(step, cache, max_lengths, draws, sampling=how.sampling, bos_id=last, eos_id=EOS_ID)
+            return greedy(step, cache, max_lengths, bos_id=last, eos_id=EOS_ID, device=self.device)
+        chance = draws[:, None].to(self.device)
+        outputs = sample(step, cache, max_lengths, chance, sampling=how.sampling, bos_id=last, eos_id=EOS_ID)
+        return [output for (output,) in outputs]
 
     def _generated(self, prompt: str, ids: list[int], hypothesis: Hypothesis, how: Generation) -> Generated:
         """An end that was forced, because there were enough tokens, is none."""
@@ -128,11 +128,21 @@ class Generator:
         )
 
 
-def _drawn_numbers(ids: list[list[int]], how: Generation) -> Float[Tensor, "B W T"]:
-    """Each prompt's own chance."""
-    rows = []
-    for tokens in ids:
-        digest = hashlib.sha256(repr((how.seed, tokens)).encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-        rows.append(torch.rand(how.num, how.max_tokens + 1, generator=generator))
-    return torch.stack(rows)
+def _require_prompts(prompts: Sequence[str]) -> list[str]:
+    if isinstance(prompts, str):
+        raise ValueError("give a list of prompts, not one string: [prompt]")
+    for number, prompt in enumerate(prompts, start=1):
+        if not isinstance(prompt, str):
+            raise ValueError(f"prompt {number} is no text but a {type(prompt).__name__}")
+        try:
+            prompt.encode("utf-8")
+        except UnicodeEncodeError as error:  # what a terminal of another encoding makes of a command line
+            raise ValueError(f"prompt {number} is no UTF-8 text") from error
+    return list(prompts)
+
+
+def _drawn_numbers(ids: list[int], how: Generation) -> Float[Tensor, "W T"]:
+    """A prompt's own chance, for each of its texts."""
+    digest = hashlib.sha256(repr((how.seed, ids)).encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    return torch.rand(how.num, how.max_tokens + 1, generator=generator)

@@ -78,6 +78,14 @@ def test_texts_do_not_depend_on_their_neighbours(generator: Generator) -> None:
     assert again != together
 
 
+def test_more_texts_than_are_generated_at_once(generator: Generator) -> None:
+    few, many = (generator.generate(PROMPTS[:2], Generation(num=num, max_tokens=6)) for num in (70, 150))
+    assert [len(texts) for texts in many] == [150, 150]
+    assert [[text.text for text in texts[:5]] for texts in few] != [[texts[0].text] * 5 for texts in few]
+    again = generator.generate(PROMPTS[:1], Generation(num=150, max_tokens=6))
+    assert [text.text for text in again[0]] == [text.text for text in many[0]]
+
+
 def test_many_prompts_are_taken_in_turns(generator: Generator) -> None:
     prompts = sentences(150, seed=3)
     how = Generation(max_tokens=3, greedy=True)
@@ -124,6 +132,14 @@ def test_what_cannot_be_asked(settings: dict[str, Any], complaint: str) -> None:
         Generation(**settings)
 
 
-def test_a_string_is_no_list_of_prompts(generator: Generator) -> None:
-    with pytest.raises(ValueError, match="a list of prompts"):
-        generator.generate("Once")
+@pytest.mark.parametrize(
+    ("prompts", "complaint"),
+    [("Once", "a list of prompts"), (["a", "\udc80"], "prompt 2 is no UTF-8")],
+)
+def test_what_is_no_list_of_prompts(generator: Generator, prompts: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        generator.generate(prompts)
+
+
+def test_nothing_asked_for_nothing_said(generator: Generator) -> None:
+    assert generator.generate([]) == []
