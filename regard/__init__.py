@@ -3,12 +3,24 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.generate.generator import Generated, Generation, Generator, load_language
     from regard.search.sample import Sampling
     from regard.translate.search import BatchSize, Search
     from regard.translate.translation import Translation
     from regard.translate.translator import Translator, load
 
-__all__ = ["BatchSize", "Sampling", "Search", "Translation", "Translator", "load"]
+__all__ = [
+    "BatchSize",
+    "Generated",
+    "Generation",
+    "Generator",
+    "Sampling",
+    "Search",
+    "Translation",
+    "Translator",
+    "load",
+    "load_language",
+]
 __version__ = "0.1.0"
 
 
@@ -22,6 +34,10 @@ def __getattr__(name: str) -> Any:
         from regard.translate import search
 
         return getattr(search, name)
+    if name in ("load_language", "Generator", "Generation", "Generated"):
+        from regard.generate import generator
+
+        return getattr(generator, name)
     if name == "Sampling":
         from regard.search.sample import Sampling
 

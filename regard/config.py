@@ -37,6 +37,7 @@ COUNTS = (
     "d_ff",
     "d_state",
     "max_positions",
+    "context",
 )
 RECURRENT: tuple[ModelKind, ...] = ("rnn", "rnn-attention")
 
@@ -70,6 +71,10 @@ class ModelConfig:
     cell: Cell = "lstm"  # of the RNNs
     d_state: int = 512  # of the RNNs' states
     score: Score = "additive"  # how rnn-attention compares a state with the source; "scaled" is the Transformer's
+    key_value_heads: int = 0  # of the language model, which its heads share; 0: as many as num_heads
+    rotary_base: float = 10_000.0  # of the language model: the slowest pair turns once in about 2π times as many positions
+    norm_epsilon: float = 1e-6  # of the language model's RMSNorm
+    context: int = 256  # tokens that a language model learns from at once
     ablation: Ablation = "none"  # one thing taken out of the Transformer, to see what it was good for
 
     def __post_init__(self) -> None:
@@ -87,6 +92,8 @@ class ModelConfig:
             raise ValueError(
                 f"model.d_model = {self.d_model} cannot be split evenly over model.num_heads = {self.num_heads}"
             )
+        if self.kind == "language":
+            self._require_language()
         self._require("d_model", self.positions != "sinusoidal" or self.d_model % 2 == 0, "even for sinusoidal positions")
         self._require("ablation", self.ablation == "none" or self.kind == "transformer", "none: only Transformers have it")
         if self.shared_embeddings == "all" and self.src_vocab_size != self.tgt_vocab_size:
@@ -94,6 +101,14 @@ class ModelConfig:
                 f"model.shared_embeddings is 'all', but the source vocabulary has {self.src_vocab_size} entries and the "
                 f"target vocabulary {self.tgt_vocab_size}; use 'target' or 'none' for separate vocabularies"
             )
+
+    def _require_language(self) -> None:
+        heads = self.key_value_heads or self.num_heads
+        fits = 1 <= heads <= self.num_heads and self.num_heads % heads == 0
+        self._require("key_value_heads", fits, f"0, or a divisor of model.num_heads = {self.num_heads}")
+        self._require("rotary_base", 1.0 < self.rotary_base < math.inf, "a number above 1")
+        self._require("norm_epsilon", 0.0 < self.norm_epsilon < 1.0, "above 0 and below 1")
+        self._require("d_model", self.d_head % 2 == 0, "an even multiple of model.num_heads: pairs of dimensions are turned")
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         if not holds:
@@ -109,8 +124,9 @@ class ModelConfig:
 
     @property
     def longest_sequence(self) -> int:
-        """In tokens, on either side. Sinusoids and RNNs have no end, but memory has."""
-        return self.max_positions if self.positions == "learned" and not self.is_recurrent else 2**20
+        """In tokens, on either side. Sinusoids, rotations and RNNs have no end, but memory has."""
+        is_table = self.positions == "learned" and self.kind == "transformer"
+        return self.max_positions if is_table else 2**20
 
     @classmethod
     def preset(cls, name: str, *, vocab_size: int, kind: ModelKind = "transformer") -> "ModelConfig":
@@ -141,10 +157,12 @@ def model_preset(name: str, kind: ModelKind = "transformer") -> dict[str, Any]:
         advice = f"did you mean {meant[0]}?" if meant else f"choose one of {', '.join(PRESETS)}"
         raise ValueError(f"there is no preset {name!r}; {advice}")
     layers, d_model, num_heads, d_ff, dropout = PRESETS[name]
-    recurrent = {}
+    of_kind: dict[str, Any] = {}
     if kind in RECURRENT:
         layers, *states = RECURRENT_PRESETS[name]
-        recurrent = {"num_heads": 1, "d_state": states[RECURRENT.index(kind)]}
+        of_kind = {"num_heads": 1, "d_state": states[RECURRENT.index(kind)]}
+    if kind == "language":  # as many layers as both sides have; three matrices of two thirds the size, instead of two
+        of_kind = {"decoder_layers": 2 * layers, "d_ff": 16 * math.ceil(d_ff / 24), "shared_embeddings": "none"}
     return {
         "kind": kind,
         "encoder_layers": layers,
@@ -154,13 +172,14 @@ def model_preset(name: str, kind: ModelKind = "transformer") -> dict[str, Any]:
         "d_ff": d_ff,
         "dropout": dropout,
         "embedding_dropout": dropout,
-        **recurrent,
+        **of_kind,
     }
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleaningConfig:
-    """Limits of the filters; 0 or false turns one off. Lengths are in characters: words are no unit in Chinese."""
+    """Limits of the filters; 0 or false turns one off. Lengths are in characters: words are no unit in Chinese. Of plain
+    text for a language model, only what is empty or has control characters is dropped."""
 
     max_characters: int = 1000  # on either side
     max_tokens: int = 256  # subwords on either side
@@ -175,16 +194,24 @@ class CleaningConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """Two aligned files, or one .tsv, .jsonl or .tmx that holds both sides. `weight` is how often each of its pairs is seen
-    in an epoch: 2 is twice, 0.5 every other epoch."""
+    """Two aligned files, or one .tsv, .jsonl or .tmx that holds both sides; for a language model, a file of plain text.
+    `weight` is how often each of its pairs is seen in an epoch: 2 is twice, 0.5 every other epoch."""
 
-    src: str  # a file of source text, or one that holds both sides
+    src: str = ""  # a file of source text, or one that holds both sides
     tgt: str | None = None  # the file beside it, line by line
+    text: str = ""  # a file of plain text instead, a text a line
     weight: float = 1.0  # how often each of its pairs is seen in an epoch
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
-            raise ValueError(f"data.weight is {self.weight} for {self.src}; it must be a number above 0")
+            raise ValueError(f"data.weight is {self.weight} for {self.name}; it must be a number above 0")
+        if self.text and (self.src or self.tgt):
+            raise ValueError(f"{self.text} is plain text and {self.src or self.tgt} one of a pair; give one of the two")
+
+    @property
+    def name(self) -> str:
+        """The file that errors and reports call it by."""
+        return self.text or self.src
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +287,12 @@ TRAIN_PRESETS: dict[str, dict[str, Any]] = {
     "base": {},
     "big": {},
 }
+
+
+def train_preset(name: str, kind: ModelKind = "transformer", *, paper: bool = False) -> dict[str, Any]:
+    """The fields of a `TrainConfig` that a preset decides. Where the text itself is the goal, its probability is: a language
+    model's labels are not smoothed."""
+    return ({"label_smoothing": 0.0} if kind == "language" else {}) | ({} if paper else TRAIN_PRESETS[name])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,6 +100,8 @@ def print_info(info: Info) -> None:
         "quality": _quality(info),
         "files": "all as they were written" if not info.damaged else f"DAMAGED or missing: {', '.join(info.damaged)}",
     }
+    if model.kind == "language":
+        rows = {name: _of_language(info).get(name, value) for name, value in rows.items() if name != "languages"}
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -120,6 +122,19 @@ def described(model: ModelConfig) -> str:
         f"{model.kind}, {layers}, {model.num_heads} heads, d_ff {model.d_ff}, {model.norm}-norm, {model.activation}, "
         f"{positions} positions{ablation}"
     )
+
+
+def _of_language(info: Info) -> dict[str, str]:
+    """What there is to say of a language model instead."""
+    model = info.config.model
+    keys = f" with {model.key_value_heads} keys and values" if model.key_value_heads else ""
+    texts = "not here any more" if info.pairs is None else f"{info.pairs:,} texts"
+    return {
+        "model": f"language, {model.decoder_layers} layers, d_model {model.d_model}, {model.num_heads} heads{keys}, "
+        f"d_ff {model.d_ff}, RMSNorm, SwiGLU, rotary positions",
+        "subwords": f"{model.tgt_vocab_size:,}",
+        "text": f"{texts}, {model.context:,} tokens at once",
+    }
 
 
 def _text(info: Info) -> str:

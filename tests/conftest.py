@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.config import ModelConfig
-from regard.model.kinds import EncoderDecoder, build
+from regard.model.kinds import EncoderDecoder, build_encoder_decoder
 from regard.model.transformer import Transformer
 
 VOCAB_SIZE = 23
@@ -60,7 +60,7 @@ def make_model(dtype: torch.dtype = torch.float64, **changes: Any) -> Transforme
 def make_system(dtype: torch.dtype = torch.float64, **changes: Any) -> EncoderDecoder:
     """A tiny model in eval mode, all of whose parameters are random: at its first values, attention would be all but
     uniform and biases and gains would be invisible to any comparison."""
-    model = build(tiny_config(**changes)).to(dtype).eval()
+    model = build_encoder_decoder(tiny_config(**changes)).to(dtype).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "embedding" in name or "positions" in name:

@@ -18,8 +18,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command(short_help="train a German-English translator in five minutes, and look at it")(begin.demo)
-app.command(short_help="train a model on your own pairs of text; run again, it continues")(learning.train)
+app.command(short_help="train a model on your own text; run again, it continues")(learning.train)
 app.command(short_help="text to text, line by line: translate, or whatever a run has learnt")(using.translate)
+app.command(short_help="go on with a text, by a language model")(using.generate)
 app.command(short_help="a web page and an API over trained runs")(using.serve)
 app.command(short_help="measure translations: BLEU, chrF, TER, with intervals and comparisons")(using.evaluate)
 app.command(short_help="look into a model with one sentence: every view in one file")(using.look)

@@ -64,15 +64,19 @@ def train(
     tgt: Annotated[list[str] | None, typer.Option(metavar="FILE", help="target text, line by line beside --src")] = None,
     valid_src: Annotated[str | None, typer.Option(help="text to validate on")] = None,
     valid_tgt: Annotated[str | None, typer.Option(help="its target side")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="plain text, for a language model; may be repeated")
+    ] = None,
+    valid_text: Annotated[str | None, typer.Option(metavar="FILE", help="plain text to validate on")] = None,
     weight: Annotated[
-        list[float] | None, typer.Option(metavar="NUMBER", help="how often each --src is seen in an epoch")
+        list[float] | None, typer.Option(metavar="NUMBER", help="how often each --src or --text is seen in an epoch")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="a folder that `regard prepare` made, instead of text")] = None,
     src_lang: Annotated[str | None, typer.Option(help="its code; default: the file's suffix")] = None,
     tgt_lang: Annotated[str | None, typer.Option(help="its code; default: the file's suffix")] = None,
     vocab_size: Annotated[int | None, typer.Option(min=0, help="subwords; default: by the size of the corpus")] = None,
     preset: Annotated[str | None, typer.Option(help="tiny, small (default), base or big")] = None,
-    model: Annotated[str | None, typer.Option(help="the kind of model: transformer (default), rnn or rnn-attention")] = None,
+    model: Annotated[str | None, typer.Option(help="transformer (default), rnn, rnn-attention or language")] = None,
     from_run: Annotated[Path | None, typer.Option("--from", help="a run whose weights and subwords to begin with")] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="updates, by which the learning rate is planned; default: about 30 epochs")
@@ -90,21 +94,23 @@ def train(
         typer.Option("--set", metavar="NAME=VALUE", help="one setting, as train.warmup=800; may be repeated"),
     ] = None,
 ) -> None:
-    """Train a model that turns text into text: read and report on the pairs, learn subwords, train, validate, save.
+    """Train a model on your own text: read and report on it, learn its subwords, train, validate, save.
 
-    Mostly that is a translator. Run again, it continues.
+    From pairs of texts, mostly a translator; from plain text, with --model language, what `regard generate` goes on with.
 
-    Ctrl-C is safe: the step is finished and saved. With several GPUs: torchrun --nproc-per-node=4 -m regard train ...
+    Run again, it continues. Ctrl-C is safe: the step is finished and saved. With several GPUs:
+    torchrun --nproc-per-node=4 -m regard train ...
 
     \b
-    Example:
+    Examples:
       regard train --src train.de --tgt train.en --valid-src valid.de --valid-tgt valid.en -o runs/mine
+      regard train --model language --text train.txt --valid-text valid.txt -o runs/language
     """
     from regard.settings import merged, parse_setting, read_toml
     from regard.train.command import run
     from regard.train.flags import TextFlags, data_table, table_of_flags, with_languages
 
-    texts = TextFlags(src or [], tgt or [], valid_src, valid_tgt, weight or [], src_lang, tgt_lang)
+    texts = TextFlags(src or [], tgt or [], valid_src, valid_tgt, weight or [], src_lang, tgt_lang, text or [], valid_text)
     flags = table_of_flags(
         {
             "preset": preset,
@@ -132,7 +138,7 @@ def average(
     step: Annotated[list[int] | None, typer.Option(metavar="STEP", help="a checkpoint by its step; may be repeated")] = None,
     device: Annotated[str, typer.Option(help="to validate on: cpu, cuda or mps")] = "auto",
 ) -> None:
-    """Average checkpoints of a run, validate the result, and make it what the run translates with.
+    """Average checkpoints of a run, validate the result, and make it what the run translates or generates with.
 
     \b
     Example:
@@ -144,6 +150,6 @@ def average(
         raise ValueError("--last and --step say different things; give one of them")
     before, weights, validation = averaged(run, last=last, steps=step or [], device=device)
     steps = ", ".join(map(str, weights.steps))
-    print(f"what translates is now the average of the steps {steps}: {validation.described}")
+    print(f"what the run uses is now the average of the steps {steps}: {validation.described}")
     if before is not None:
         print(f"before, it was {before.described}")

@@ -67,6 +67,38 @@ def translate(
     )
 
 
+def generate(
+    run: Annotated[Path, typer.Argument(help="a run's folder, of a language model")],
+    prompt: Annotated[str | None, typer.Argument(help="how the text begins; default: nothing yet")] = None,
+    file: Annotated[str | None, typer.Option(help="prompts instead, one a line; - is standard input")] = None,
+    num: Annotated[int, typer.Option(min=1, help="texts for each prompt")] = 1,
+    max_tokens: Annotated[int, typer.Option(min=1, help="subwords beyond the prompt")] = 100,
+    greedy: Annotated[bool, typer.Option("--greedy", help="the most probable subword each time; nothing is drawn")] = False,
+    temperature: Annotated[float, typer.Option(help="below 1 sharpens what is drawn from, above 1 flattens it")] = 1.0,
+    top_k: Annotated[int, typer.Option(min=0, help="draw from so many best tokens only; 0: from all")] = 0,
+    top_p: Annotated[float, typer.Option(help="draw from the fewest tokens with this much of the probability")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="of what is drawn")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="write all there is to a text, one object a line")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = "auto",
+) -> None:
+    """Go on with a text: a language model says what follows its beginning, drawn at random or the most probable.
+
+    \b
+    Examples:
+      regard generate runs/language "Once upon a time" --num 3 --temperature 0.8
+      regard generate runs/language --file prompts.txt --greedy
+    """
+    from regard.generate.command import generate as generated
+    from regard.generate.generator import Generation
+    from regard.search.sample import Sampling
+
+    if greedy and (temperature, top_k, top_p) != (1.0, 0, 1.0):
+        raise ValueError("--temperature, --top-k and --top-p say how to draw, and --greedy draws nothing; leave one out")
+    how = Generation(num=num, max_tokens=max_tokens, greedy=greedy, sampling=Sampling(temperature, top_k, top_p), seed=seed)
+    for line in generated(run, prompt, file, how, as_json=json, device=device):
+        print(line)
+
+
 def score(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     src: Annotated[str, typer.Option(help="source text")],
@@ -217,20 +249,22 @@ def export(
 
 
 def import_(
-    folder: Annotated[Path, typer.Argument(help="a Hugging Face folder with a Marian model, such as OPUS-MT's")],
+    folder: Annotated[Path, typer.Argument(help="a Hugging Face folder with a Marian model, such as OPUS-MT's, or a Llama")],
     output: Annotated[Path, typer.Option("--output", "-o", help="the run's folder to make")],
 ) -> None:
     """Make a run of a Marian model: to translate with, to evaluate, to look into, or to train on with --from.
 
-    The folder holds config.json, source.spm, target.spm, vocab.json, and model.safetensors or pytorch_model.bin.
+    The folder holds config.json, source.spm, target.spm, vocab.json, and model.safetensors or pytorch_model.bin. A folder
+    with a Llama (config.json, tokenizer.model, model.safetensors) becomes a language model.
 
     \b
     Example:
       regard import opus-mt-de-en -o runs/opus
     """
+    from regard.exchange.llama import import_llama, is_llama
     from regard.exchange.marian import import_marian
 
-    print("\n".join(import_marian(folder, output)))
+    print("\n".join((import_llama if is_llama(folder) else import_marian)(folder, output)))
 
 
 def serve(

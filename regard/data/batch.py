@@ -39,6 +39,31 @@ class Batch:
         return int((self.tgt_out != PAD_ID).sum())
 
 
+@dataclass(frozen=True)
+class TextBatch:
+    """Windows of a stream of texts: the tokens that a language model is fed, and the one after each. After EOS nothing is
+    asked, for what follows is always BOS."""
+
+    ids_in: Int[Tensor, "B T"]
+    ids_out: Int[Tensor, "B T"]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.ids_in,)
+
+    @property
+    def targets(self) -> Int[Tensor, "B T"]:
+        return self.ids_out
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens to predict."""
+        return int((self.ids_out != PAD_ID).sum())
+
+
+AnyBatch = Batch | TextBatch
+
+
 def collate(src: Sequence[Row], tgt: Sequence[Row]) -> Batch:
     """Rows of ids, padded at the end to the longest of their side. A source ends with EOS, so that none is empty."""
     targets = _padded(tgt)

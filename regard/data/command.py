@@ -8,10 +8,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from regard.config import CorpusConfig, DataConfig
 from regard.data.batching import PairLengths, epoch_batches, epoch_pairs, padding_share
-from regard.data.prepare import prepare
+from regard.data.prepare import T, Track, prepare
 from regard.data.report import DataReport, pair_weights, print_report
 from regard.data.store import PairStore
-from regard.text.corpus import TWO_SIDED, Pair, content_suffix
+from regard.data.texts import TextReport, prepare_texts, print_text_report
+from regard.text.corpus import TWO_SIDED, content_suffix
 from regard.text.tokenizer import Tokenizer
 
 
@@ -71,17 +72,28 @@ def bar_on_terminals() -> Progress:
 def prepare_with_progress(config: DataConfig, folder: Path, tokenizer: Tokenizer | None = None) -> DataReport:
     """Shows a bar on stderr while it works, and then the report."""
     with bar_on_terminals() as progress:
-
-        def track(pairs: Iterable[Pair], what: str) -> Iterator[Pair]:
-            task = progress.add_task(what, total=None)
-            for count, pair in enumerate(pairs, start=1):
-                yield pair
-                if count % 1000 == 0:
-                    progress.update(task, completed=count)
-
-        report = prepare(config, folder, track, tokenizer)
+        report = prepare(config, folder, _shown_in(progress), tokenizer)
     print_report(report, Console())
     return report
+
+
+def prepare_texts_with_progress(config: DataConfig, folder: Path, tokenizer: Tokenizer | None = None) -> TextReport:
+    """The same for plain text."""
+    with bar_on_terminals() as progress:
+        report = prepare_texts(config, folder, _shown_in(progress), tokenizer)
+    print_text_report(report, Console())
+    return report
+
+
+def _shown_in(progress: Progress) -> Track[T]:
+    def track(items: Iterable[T], what: str) -> Iterator[T]:
+        task = progress.add_task(what, total=None)
+        for count, item in enumerate(items, start=1):
+            yield item
+            if count % 1000 == 0:
+                progress.update(task, completed=count)
+
+    return track
 
 
 def run(config: DataConfig, folder: Path) -> None:

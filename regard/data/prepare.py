@@ -23,7 +23,7 @@ from functools import cache
 from hashlib import blake2b
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from regard.config import CleaningConfig, CorpusConfig, DataConfig
 from regard.data.report import DataReport, Leakage, SideReport, SplitReport
@@ -57,13 +57,14 @@ class CleanChunk:
     dropped: list[tuple[Reason, Pair]]
 
 
-def _key(text: str) -> int:
+def key_of(text: str) -> int:
+    """Finds a text again."""
     return int.from_bytes(blake2b(text.encode("utf-8"), digest_size=8).digest(), "little")
 
 
-def _near_key(text: str) -> int:
+def near_key_of(text: str) -> int:
     """The same for texts that differ in case, punctuation and spaces only; a text of nothing else is like itself alone."""
-    return _key(text.casefold().translate(_punctuation()) or text)
+    return key_of(text.casefold().translate(_punctuation()) or text)
 
 
 @cache
@@ -80,7 +81,7 @@ def clean_chunk(pairs: list[Pair], rules: CleaningConfig, src_lang: str, tgt_lan
         if reason := reason_to_drop(pair, rules, src_lang, tgt_lang):
             dropped.append((reason, pair))
         else:
-            kept.append(CleanPair(pair, _key("\n".join(pair)), _near_key(pair.src), _near_key(pair.tgt)))
+            kept.append(CleanPair(pair, key_of("\n".join(pair)), near_key_of(pair.src), near_key_of(pair.tgt)))
     return CleanChunk(kept, dropped)
 
 
@@ -154,21 +155,21 @@ class _LeakageCheck:
         return reports
 
 
-class _Sample:
+class Sample(Generic[T]):
     """A uniform sample of a stream of unknown length (reservoir sampling), the same for the same seed."""
 
     def __init__(self, size: int, seed: int) -> None:
-        self.pairs: list[Pair] = []
+        self.items: list[T] = []
         self._size = size
         self._seen = 0
         self._random = random.Random(seed)
 
-    def offer(self, pair: Pair) -> None:
+    def offer(self, item: T) -> None:
         self._seen += 1
-        if len(self.pairs) < self._size:
-            self.pairs.append(pair)
+        if len(self.items) < self._size:
+            self.items.append(item)
         elif (place := self._random.randrange(self._seen)) < self._size:
-            self.pairs[place] = pair
+            self.items[place] = item
 
 
 def vocab_size_for(num_pairs: int) -> int:
@@ -184,30 +185,41 @@ def prepare(
 ) -> DataReport:
     """Reads, cleans, learns and encodes everything into `folder`, which appears only when it is whole. With a `tokenizer` of
     another run, no subwords are learnt."""
+    with prepared_beside(folder) as workshop:
+        report = _prepare_into(workshop, config, track, tokenizer)
+        write_report(workshop, report.to_json(), config)
+    return report
+
+
+@contextmanager
+def prepared_beside(folder: Path) -> Iterator[Path]:
+    """A folder to work in, which becomes `folder` when all went well and is gone when not."""
     if folder.exists():
         raise ValueError(f"{folder} is there already; choose another folder, or delete it to prepare anew")
     workshop = folder.with_name(f".{folder.name}.preparing")
     shutil.rmtree(workshop, ignore_errors=True)
     workshop.mkdir(parents=True)
     try:
-        report = _prepare_into(workshop, config, track, tokenizer)
-        data = json.dumps(report.to_json() | {"config": to_table(config)}, ensure_ascii=False, indent=2) + "\n"
-        (workshop / "data.json").write_text(data, encoding="utf-8", errors="backslashreplace")  # names of files may be odd
+        yield workshop
         workshop.rename(folder)
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
-    return report
+
+
+def write_report(folder: Path, report: dict[str, Any], config: DataConfig) -> None:
+    data = json.dumps(report | {"config": to_table(config)}, ensure_ascii=False, indent=2) + "\n"
+    (folder / "data.json").write_text(data, encoding="utf-8", errors="backslashreplace")  # names of files may be odd
 
 
 def _prepare_into(folder: Path, config: DataConfig, track: Track[Pair], tokenizer: Tokenizer | None) -> DataReport:
     held_out = {"valid": _read_held_out(config.valid, config)}
     held_out |= {f"test{n}" if n > 1 else "test": _read_held_out(c, config) for n, c in enumerate(config.test, start=1)}
     leakage_check = _LeakageCheck({name: chunk.kept for name, chunk in held_out.items()})
-    sample = _Sample(config.sample_pairs, config.seed)
+    sample = Sample[Pair](config.sample_pairs, config.seed)
     train = SplitReport()
     kept_by_corpus = _clean_into_spool(folder, config, train, leakage_check, sample, track)
     _require_pairs(train)
-    tokenizer = tokenizer or _learn(sample.pairs, config, train.kept)
+    tokenizer = tokenizer or _learn(sample.items, config, train.kept)
     tokenizer.save(folder)
     splits = {"train": train}
     ends = list(itertools.accumulate(kept_by_corpus))
@@ -254,7 +266,12 @@ def _read_held_out(corpus: CorpusConfig, config: DataConfig) -> CleanChunk:
 
 
 def _clean_into_spool(
-    folder: Path, config: DataConfig, report: SplitReport, leakage_check: _LeakageCheck, sample: _Sample, track: Track[Pair]
+    folder: Path,
+    config: DataConfig,
+    report: SplitReport,
+    leakage_check: _LeakageCheck,
+    sample: Sample[Pair],
+    track: Track[Pair],
 ) -> list[int]:
     """Cleaned training text, one line a text, both sides aligned. Gives how many pairs each corpus has left."""
     seen: set[int] | None = set() if config.cleaning.drop_duplicates else None
@@ -329,7 +346,7 @@ def _encode_split(
                 side.add(encoded.texts, [len(ids) for ids in encoded.ids])
                 counter.update("".join(encoded.texts))
     for side, counter, subwords in zip(report.sides, characters, (tokenizer.src, tokenizer.tgt), strict=True):
-        _find_unknown(side, counter, subwords)
+        find_unknown(side, counter, subwords)
     return left_out
 
 
@@ -337,7 +354,7 @@ def _encode(chunk: list[Pair], tokenizer: Tokenizer) -> tuple[list[list[int]], l
     return tokenizer.src.encode([pair.src for pair in chunk]), tokenizer.tgt.encode([pair.tgt for pair in chunk])
 
 
-def _find_unknown(report: SideReport, characters: Counter[str], subwords: Subwords) -> None:
+def find_unknown(report: SideReport, characters: Counter[str], subwords: Subwords) -> None:
     unknown = {c: count for c, count in characters.most_common() if not c.isspace() and not subwords.knows(c)}
     report.unknown = dict(itertools.islice(unknown.items(), NUM_UNKNOWN))
     report.num_unknown = sum(unknown.values())

@@ -1,8 +1,8 @@
 """Encoded pairs on disk: as memory-mapped arrays, so that two million pairs open as fast as two.
 
-A split (`train`, `valid`, …) is eight files: for each side its ids one after the other, where each sentence begins among
-them, its text, and where each line begins in that. The text is kept for BPE-dropout, which segments it anew each epoch, and
-for people, who may want to read what a model was trained on.
+A split (`train`, `valid`, …) of pairs is eight files, one of plain text four: for each side its ids one after the other,
+where each sentence begins among them, its text, and where each line begins in that. The text is kept for BPE-dropout, which
+segments it anew each epoch, and for people, who may want to read what a model was trained on.
 """
 
 import sys
@@ -15,7 +15,7 @@ from typing import IO, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-Side = Literal["src", "tgt"]
+Side = Literal["src", "tgt", "text"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
 T = TypeVar("T", bound=np.generic)
 Offsets = npt.NDArray[np.int64]
@@ -71,16 +71,36 @@ class PairStore:
 
     @classmethod
     def open(cls, folder: Path, split: str) -> "PairStore":
-        ids = {
-            side: Ragged(_ids(folder, split, side), _map(_path(folder, split, side, "starts"), np.int64)) for side in SIDES
-        }
-        text = {
-            side: Lines(
-                _map(_path(folder, split, side, "txt"), np.uint8), _map(_path(folder, split, side, "lines"), np.int64)
-            )
-            for side in SIDES
-        }
-        return cls(ids["src"], ids["tgt"], text["src"], text["tgt"])
+        src, tgt = (_ragged(folder, split, side) for side in SIDES)
+        return cls(src, tgt, *(_lines(folder, split, side) for side in SIDES))
+
+
+@dataclass(frozen=True)
+class TextStore:
+    """One split's texts: what a language model learns from."""
+
+    ids: Ragged
+    text: Lines
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def open(cls, folder: Path, split: str) -> "TextStore":
+        return cls(_ragged(folder, split, "text"), _lines(folder, split, "text"))
+
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Whether a prepared folder holds texts; others hold pairs."""
+        return _path(folder, "train", "text", "starts").exists()
+
+
+def _ragged(folder: Path, split: str, side: Side) -> Ragged:
+    return Ragged(_ids(folder, split, side), _map(_path(folder, split, side, "starts"), np.int64))
+
+
+def _lines(folder: Path, split: str, side: Side) -> Lines:
+    return Lines(_map(_path(folder, split, side, "txt"), np.uint8), _map(_path(folder, split, side, "lines"), np.int64))
 
 
 def _path(folder: Path, split: str, side: Side, what: str) -> Path:
@@ -129,8 +149,23 @@ class _SideWriter:
             file.close()
 
 
+class TextWriter(_SideWriter):
+    """Writes a split of texts, chunk by chunk. What it wrote is complete once it is closed."""
+
+    def __init__(self, folder: Path, split: str, *, vocab_size: int) -> None:
+        super().__init__(folder, split, "text", vocab_size)
+
+    def __enter__(self) -> "TextWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class PairWriter:
-    """Writes a split, chunk by chunk. What it wrote is complete once it is closed."""
+    """Writes a split of pairs, in the same way."""
 
     def __init__(self, folder: Path, split: str, *, src_vocab_size: int, tgt_vocab_size: int) -> None:
         self._src = _SideWriter(folder, split, "src", src_vocab_size)

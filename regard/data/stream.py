@@ -1,5 +1,6 @@
 """The batches of training, one after the other through all epochs, each a pure function of its place."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -18,6 +19,18 @@ class Place(NamedTuple):
 
     epoch: int
     position: int
+
+
+def following(epoch: Callable[[int], Sequence[object]], place: Place, count: int) -> tuple[list[Place], Place]:
+    """The next `count` places, and the one after them. Epochs follow each other without a gap."""
+    places: list[Place] = []
+    while len(places) < count:
+        if place.position < len(epoch(place.epoch)):
+            places.append(place)
+            place = Place(place.epoch, place.position + 1)
+        else:  # an epoch may be empty, where all weights are below 1
+            place = Place(place.epoch + 1, 0)
+    return places, place
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +54,7 @@ class BatchStream:
         return epoch_batches(self.lengths(), pairs, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
 
     def following(self, place: Place, count: int) -> tuple[list[Place], Place]:
-        """The next `count` places, and the one after them. Epochs follow each other without a gap."""
-        places: list[Place] = []
-        while len(places) < count:
-            if place.position < len(self.epoch(place.epoch)):
-                places.append(place)
-                place = Place(place.epoch, place.position + 1)
-            else:  # an epoch may be empty, where all weights are below 1
-                place = Place(place.epoch + 1, 0)
-        return places, place
+        return following(self.epoch, place, count)
 
     def batch(self, place: Place) -> Batch:
         pairs = self.epoch(place.epoch)[place.position].tolist()
@@ -63,6 +68,10 @@ class BatchStream:
             )
         )
         return collate(src, tgt)
+
+    def sizes(self) -> list[int]:
+        """What text of other content or other subwords would hardly share."""
+        return [len(self.store), len(self.store.src.values), len(self.store.tgt.values)]
 
     def largest(self, epoch: int) -> list[Place]:
         """Where memory will be short if anywhere: an epoch's batch with most tokens, and the one with the longest."""

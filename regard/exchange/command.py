@@ -15,6 +15,7 @@ from regard.data.command import bar_on_terminals
 from regard.data.store import PairStore
 from regard.evaluate.metrics import bleu
 from regard.exchange.folder import made_beside
+from regard.exchange.language import compare_language, language_texts
 from regard.exchange.verification import (
     MAX_POSITIONS,
     Comparison,
@@ -26,6 +27,7 @@ from regard.exchange.verification import (
     sources_of,
     their_outputs,
 )
+from regard.generate.generator import load_language
 from regard.model.kinds import require_transformer
 from regard.model.transformer import Transformer
 from regard.text.corpus import read_lines, read_pairs
@@ -57,6 +59,8 @@ def export(settings: ExportSettings) -> list[str]:
     """Makes the folder; gives the lines that say what was made."""
     require_library(LIBRARIES[settings.to])
     run = Run(settings.run)
+    if run.read_config().model.kind == "language":
+        return _export_language(settings)
     translator = load(run.folder, device="cpu")
     config, tokenizer = translator.config, translator.tokenizer
     model = require_transformer(translator.models[0], "regard export")
@@ -68,6 +72,28 @@ def export(settings: ExportSettings) -> list[str]:
     limit = f"it has {_max_positions(config):,} positions; longer sentences must be split"
     beams = "beams may differ from regard's: programs do not punish length alike"
     return [made, *lines, limit, beams, *usage(settings)]
+
+
+def _export_language(settings: ExportSettings) -> list[str]:
+    """A language model's run; there are no translations to compare, but probabilities."""
+    from regard.exchange.llama import write_llama
+
+    if settings.to != "huggingface":
+        raise ValueError(f"{settings.run} is a language model; export it with --to huggingface, or use `regard generate`")
+    generator = load_language(settings.run, device="cpu")
+    with made_beside(settings.output) as workshop:
+        write_llama(generator.model, generator.tokenizer, workshop)
+        compared = compare_language(generator, workshop, language_texts(Run(settings.run), generator, settings.src))
+    return [
+        f"{settings.output} is {settings.run} for {settings.to}",
+        compared,
+        "",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        f"folder = {str(settings.output)!r}",
+        "tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)",
+        "output = model.generate(**tokenizer('…', return_tensors='pt'), max_new_tokens=100, do_sample=True)",
+        "print(tokenizer.batch_decode(output, skip_special_tokens=True))",
+    ]
 
 
 def require_library(name: str) -> None:

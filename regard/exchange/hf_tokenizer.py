@@ -40,6 +40,24 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int, lang
     _write_json(folder / "tokenizer_config.json", settings)
 
 
+def write_language_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_length: int) -> None:
+    """The same for a language model, whose texts begin with BOS; what ends them is the model's to say. Also SentencePiece's
+    own file, under the name that Llama's has."""
+    names = ("pad_token", "bos_token", "eos_token", "unk_token")
+    settings: dict[str, object] = dict(zip(names, tokenizer.tgt.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID]), strict=True))
+    settings |= {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_length,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "padding_side": "left",  # as generating wants it
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,
+    }
+    (folder / "tokenizer.json").write_text(tokenizer_json(tokenizer.tgt, begins=True), encoding="utf-8")
+    (folder / "tokenizer.model").write_bytes(tokenizer.tgt.model)
+    _write_json(folder / "tokenizer_config.json", settings)
+
+
 def _write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
@@ -54,8 +72,8 @@ def _model_of(subwords: Subwords) -> SpmModel:
     return model
 
 
-def tokenizer_json(subwords: Subwords) -> str:
-    """The whole of a `tokenizer.json`."""
+def tokenizer_json(subwords: Subwords, *, begins: bool = False) -> str:
+    """The whole of a `tokenizer.json`. A text gets EOS at its end, or BOS at its beginning."""
     from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
     from tokenizers import Tokenizer as Backend
 
@@ -73,10 +91,12 @@ def tokenizer_json(subwords: Subwords) -> str:
         [normalizers.NFC(), normalizers.Replace(Regex(f"[{_spaces()}]+"), " "), normalizers.Strip()]
     )
     backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
+    added = BOS_ID if begins else EOS_ID
+    name = pieces[added].text
     backend.post_processor = processors.TemplateProcessing(
-        single=f"$A {pieces[EOS_ID].text}",
-        pair=f"$A $B {pieces[EOS_ID].text}",
-        special_tokens=[(pieces[EOS_ID].text, EOS_ID)],
+        single=f"{name} $A" if begins else f"$A {name}",
+        pair=f"{name} $A $B" if begins else f"$A $B {name}",
+        special_tokens=[(name, added)],
     )
     # SentencePiece takes away all spaces at the beginning, not the first alone.
     many = 2**20

@@ -81,7 +81,9 @@ class MarianFolder:
         if "format" in config and "regard" in config:
             raise ValueError(f"{folder} is a run already, and needs no importing")
         if config.get("model_type") != "marian":
-            raise ValueError(f"{folder} holds a {config.get('model_type')} model; only marian (OPUS-MT) can be imported")
+            raise ValueError(
+                f"{folder} holds a {config.get('model_type')} model; only marian (OPUS-MT) and llama can be imported"
+            )
         for name in ("source.spm", "target.spm", "vocab.json"):
             if not (folder / name).exists():
                 raise ValueError(f"{folder} has no {name}; give the whole folder, as it is downloaded")

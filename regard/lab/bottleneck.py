@@ -20,6 +20,7 @@ from regard.data.batch import Batch, collate
 from regard.lab.experiment import Setting
 from regard.lab.finding import Finding, LineChart, Series, Table, Verdict, Words
 from regard.lab.systems import NAMES
+from regard.model.language import LanguageModel
 from regard.search.greedy import greedy
 from regard.text.tokenizer import BOS_ID, EOS_ID
 from regard.train.device import find_device, num_cores
@@ -105,7 +106,9 @@ def accuracy(learner: Learner, contest: Contest, length: int) -> float:
     """The share of symbols that stand where they should, each string written out by the model itself."""
     chance = random.Random(f"{contest.seed} {length}")
     rows = strings(length, NUM_TESTED, chance)
-    step, cache = started(learner.model.eval(), collate(rows, rows).src.to(learner.device))
+    model = learner.model.eval()
+    assert not isinstance(model, LanguageModel)
+    step, cache = started(model, collate(rows, rows).src.to(learner.device))
     outputs = greedy(step, cache, [length] * len(rows), bos_id=BOS_ID, eos_id=EOS_ID, device=learner.device)
     wanted = [TASKS[contest.task][1](row) for row in rows]
     right = sum(

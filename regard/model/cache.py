@@ -118,6 +118,19 @@ class DecoderCache:
         self.lengths += 1
         self.longest += 1
 
+    def reserve(self, num_slots: int) -> None:
+        """Room for as many before the first step."""
+        assert self.extent == 0
+        self._grow(num_slots)
+
+    def begin_with(self, is_token: Bool[Tensor, "B P"]) -> None:
+        """After a pass that wrote whole prompts: every beam descends from its own, but not from the padding behind it."""
+        assert self.extent == 0
+        self.extent = self.longest = is_token.shape[1]
+        self.ancestry[:, :, : self.extent] = is_token[:, None]
+        self.lengths = is_token.sum(1)
+        self._tidy_after(self.extent)
+
     def select(self, beams: Int[Tensor, "B W"]) -> None:
         """Makes beam w of each sentence a copy of what was its beam `beams[b, w]`: any order, any repeats, and as many
         beams as `beams` has columns. Numbers are those within a sentence."""
@@ -177,6 +190,9 @@ class DecoderCache:
             kept = self.ancestry.gather(2, slots[:, None, :].expand(-1, self.width, -1))
             self.ancestry = F.pad(kept, (0, self.capacity - num_alive))
             self.extent = num_alive
+        self._tidy_after(num_alive)
+
+    def _tidy_after(self, num_alive: int) -> None:
         self.next_tidying = self.extent + self.width * max(LEAST_STEPS, math.isqrt(num_alive))
         self._grow(self.next_tidying)
 

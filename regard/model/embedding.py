@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 
 class Embedding(nn.Module):
-    """Section 3.4: a vector for each token, multiplied by √d_model. The matrix may also serve as output projection."""
+    """Section 3.4: a vector for each token, multiplied by √d_model where it is `scaled`. The matrix may also serve as output
+    projection."""
 
-    def __init__(self, vocab_size: int, d_model: int) -> None:
+    def __init__(self, vocab_size: int, d_model: int, *, scaled: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
-        self.scale = math.sqrt(d_model)
+        self.scale = math.sqrt(d_model) if scaled else 1.0
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return F.embedding(ids, self.weight) * self.scale

@@ -22,8 +22,9 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     | an RNN's input matrices          | Glorot, by gate    |                                                             |
     | an RNN's recurrent matrices      | orthogonal, by gate| what goes round neither grows nor fades                     |
     | an LSTM's forget gates           | bias 1             | remembering comes first (Gers et al. 2000)                  |
+    | W_O, W₂ of a language model      | Glorot · (2N)^-½   | 2N sub-layers together add about as much as one (GPT-2)     |
     | other biases, LayerNorm β        | 0                  |                                                             |
-    | LayerNorm γ                      | 1                  |                                                             |
+    | LayerNorm and RMSNorm γ          | 1                  |                                                             |
 
     Glorot is N(0, √(2 / (fan_in + fan_out))), of each map by itself where several are stacked in one matrix. N is the number
     of layers in the stack. The factors are after DeepNet (Wang et al. 2022), which also shrinks W_V and scales the residual.
@@ -34,14 +35,14 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
             _initialise_recurrence(name.rpartition(".")[2], parameter, is_lstm=isinstance(owner, nn.LSTM))
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
-        elif isinstance(owner, nn.LayerNorm):
+        elif isinstance(owner, nn.LayerNorm | nn.RMSNorm):
             nn.init.ones_(parameter)
-        elif isinstance(owner, nn.Linear):
+        elif isinstance(owner, nn.Linear) and name != "lm_head.weight":
             nn.init.normal_(parameter, std=glorot(name, parameter) * depth_factor(name, config))
         elif isinstance(owner, LearnedPositions):
             nn.init.normal_(parameter, std=2**-0.5)
         else:
-            assert isinstance(owner, Embedding), f"no first value for {name}"
+            assert isinstance(owner, Embedding) or name == "lm_head.weight", f"no first value for {name}"
             nn.init.normal_(parameter, std=config.d_model**-0.5)
 
 
@@ -64,7 +65,10 @@ def glorot(name: str, weight: Tensor) -> float:
 
 
 def depth_factor(name: str, config: ModelConfig) -> float:
-    """What shrinks the maps that write to a post-norm residual stream."""
+    """What shrinks the maps that write to the residual stream of a post-norm model or of a language model."""
+    if config.kind == "language":
+        writes = name.endswith(("attention.output.weight", "feed_forward.outer.weight"))
+        return (2 * config.decoder_layers) ** -0.5 if writes else 1.0
     if config.norm == "pre" or "query" in name or "key_value" in name:
         return 1.0
     is_encoder = name.startswith("encoder.")

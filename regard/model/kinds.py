@@ -2,11 +2,13 @@
 
 from regard.config import ModelConfig
 from regard.model.cache import DecoderCache
+from regard.model.language import LanguageModel
 from regard.model.recurrent import Recurrent
 from regard.model.recurrent_cache import RecurrentCache
 from regard.model.transformer import Transformer
 
 EncoderDecoder = Transformer | Recurrent
+Model = EncoderDecoder | LanguageModel
 EncoderDecoderCache = DecoderCache | RecurrentCache
 
 
@@ -19,6 +21,12 @@ def require_transformer(model: EncoderDecoder, what: str) -> Transformer:
     return model
 
 
-def build(config: ModelConfig) -> EncoderDecoder:
+def build(config: ModelConfig) -> Model:
     """With its first values."""
+    return LanguageModel(config) if config.kind == "language" else build_encoder_decoder(config)
+
+
+def build_encoder_decoder(config: ModelConfig) -> EncoderDecoder:
+    """The kinds that translate, with their first values."""
+    assert config.kind != "language"
     return Recurrent(config) if config.is_recurrent else Transformer(config)

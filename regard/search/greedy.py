@@ -14,17 +14,18 @@ def greedy(
     cache: C,
     max_lengths: Sequence[int],
     *,
-    bos_id: int,
+    bos_id: int | Sequence[int],
     eos_id: int,
     prefixes: Sequence[Sequence[int]] = (),
     alpha: float = 0.0,
     device: torch.device | None = None,
 ) -> list[Hypothesis]:
-    """One hypothesis a sentence; after `max_lengths` tokens it has to end."""
+    """One hypothesis a sentence; after `max_lengths` tokens it has to end. `bos_id` is what is fed first, to all alike or to
+    each its own."""
     forced = forced_tokens(prefixes or [()] * len(max_lengths), max_lengths, eos_id=eos_id).to(device)
     outputs: list[tuple[list[int], list[float]]] = [([], []) for _ in max_lengths]
     rows = list(range(len(max_lengths)))  # which sentence each row of the cache is
-    last = torch.full((len(rows),), bos_id, device=device)
+    last = torch.tensor([bos_id] * len(rows) if isinstance(bos_id, int) else bos_id, device=device)
     length = 0
     while rows:
         log_probs: Float[Tensor, "N V"] = step(last, cache)

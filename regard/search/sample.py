@@ -35,20 +35,21 @@ def sample(
     draws: Float[Tensor, "B W T"],
     *,
     sampling: Sampling,
-    bos_id: int,
+    bos_id: int | Sequence[int],
     eos_id: int,
     prefixes: Sequence[Sequence[int]] = (),
     alpha: float = 0.0,
 ) -> list[list[Hypothesis]]:
     """W hypotheses a sentence, in the order drawn. `draws` are numbers from 0 to 1, one for every token that may come:
     chance is the caller's, so that a sentence's share of it need not depend on its neighbours. Log-probabilities are those
-    of the model, whatever was drawn from."""
+    of the model, whatever was drawn from. `bos_id` is what is fed first, to all alike or to each its own."""
     device, width = draws.device, draws.shape[1]
     forced = forced_tokens(prefixes or [()] * len(max_lengths), max_lengths, eos_id=eos_id).to(device)
     outputs: list[list[tuple[list[int], list[float]]]] = [[([], []) for _ in range(width)] for _ in max_lengths]
     going = [[True] * width for _ in max_lengths]
     rows = list(range(len(max_lengths)))
-    last = torch.full((len(rows), width), bos_id, device=device)
+    first = torch.tensor([bos_id] * len(rows) if isinstance(bos_id, int) else bos_id, device=device)
+    last = first[:, None].repeat(1, width)
     cache.select(torch.zeros_like(last))
     length = 0
     while rows:

@@ -50,6 +50,13 @@ def _should_differ(text: str, src_lang: str, tgt_lang: str) -> bool:
     return primary(src_lang) != primary(tgt_lang) and any(character.isalpha() for character in text)
 
 
+def reason_to_drop_text(text: str, rules: CleaningConfig) -> Reason | None:
+    """The same for a normalised text that stands alone."""
+    if not text:
+        return "empty"
+    return "control characters" if rules.drop_control_characters and _CONTROLS.search(text) else None
+
+
 # How many letters of a Latin text one character of these scripts stands for, roughly.
 _DENSITY = {"zh": 3.0, "ja": 2.0, "ko": 2.0}
 

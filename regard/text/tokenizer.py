@@ -156,7 +156,7 @@ class Subwords:
 
     def knows(self, character: str) -> bool:
         """Whether a character is a piece; others are spelled in bytes."""
-        return int(self._processor.piece_to_id(character)) != UNK_ID
+        return not self._processor.is_unknown(self._processor.piece_to_id(character))
 
 
 @dataclass(frozen=True)

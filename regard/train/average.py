@@ -8,7 +8,7 @@ from regard.checkpoint import Run, Weights, weights_bytes
 from regard.model.kinds import build
 from regard.text.tokenizer import Tokenizer
 from regard.train.device import find_device
-from regard.train.validation import Validation, ValidationText
+from regard.train.validation import Validation, open_validation
 
 
 def average(
@@ -33,7 +33,7 @@ def average(
         model = build(config.model).to(find_device(device))
         model.load_state_dict(tensors)
         tokenizer = Tokenizer.load(run.folder)
-        validation = ValidationText.of(config, run.data_folder(config), tokenizer, batch_tokens=4096).validate(model)
+        validation = open_validation(config, run.data_folder(config), tokenizer, batch_tokens=4096).validate(model)
         weights = Weights("average", chosen, saved[-1], final=before is not None and before.final)
         run.publish({"model.safetensors": weights_bytes(tensors)})
         run.write_config(config, weights, regard.__version__)

@@ -13,17 +13,18 @@ import torch
 
 import regard
 from regard.checkpoint import Checkpoint, DamagedError, Run, load_weights
-from regard.config import AUTO, TRAIN_PRESETS, DataConfig, ModelConfig, ModelKind, RunConfig, TrainConfig, model_preset
+from regard.config import AUTO, DataConfig, ModelConfig, ModelKind, RunConfig, TrainConfig, model_preset, train_preset
 from regard.data.batching import padding_share
-from regard.data.command import prepare_with_progress
+from regard.data.command import prepare_texts_with_progress, prepare_with_progress
 from regard.data.report import read_report
-from regard.data.store import PairStore
+from regard.data.stream import BatchStream
+from regard.data.windows import TextStream
 from regard.settings import Table, flattened, merged, read_table, to_table
 from regard.text.tokenizer import PAD_ID, Tokenizer
 from regard.train.device import be_deterministic, find_device
 from regard.train.distributed import Processes
 from regard.train.loop import StopRequest, Training
-from regard.train.plan import largest_batch_tokens, left_to_the_plan, open_stream, settled, with_intervals
+from regard.train.plan import largest_batch_tokens, left_to_the_plan, open_training_text, settled, with_intervals
 from regard.train.progress import Display
 from regard.train.tensorboard import EventFiles
 
@@ -84,7 +85,8 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
             raise ValueError(
                 f"the weights of {source.folder} are of preset {preset}, not {given['preset']}; leave --preset out"
             )
-        given = given | {"preset": preset}
+        kind = {"model": {"kind": source.read_config().model.kind}}
+        given = merged(kind, given, {"preset": preset})
     data, model, train = _read_settings(given)
     if train.deterministic:
         be_deterministic()
@@ -96,7 +98,8 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
         if (prepared / "data.json").exists():  # of a beginning that was cut short before anything was learnt
             shutil.rmtree(prepared)
         assert data is not None
-        prepare_with_progress(data, prepared, tokenizer)
+        is_text = model["kind"] == "language"
+        (prepare_texts_with_progress if is_text else prepare_with_progress)(data, prepared, tokenizer)
     tokenizer = tokenizer or Tokenizer.load(prepared)
     if not tokenizer.is_in(prepared):
         raise ValueError(
@@ -111,27 +114,29 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
         shared = {} if tokenizer.is_shared else {"shared_embeddings": "target"}
         model_config = read_table(ModelConfig, merged(shared, model, sizes), "model")
     if train.batch_tokens == AUTO:
-        stream = open_stream(prepared, replace(train, batch_tokens=1), tokenizer)
+        stream = open_training_text(prepared, model_config, replace(train, batch_tokens=1), tokenizer)
         fits = largest_batch_tokens(model_config, train, stream.lengths())  # for each process, at once
         train = replace(train, batch_tokens=fits * processes.count, accumulation=train.accumulation or processes.count)
-    train = settled(train, open_stream(prepared, train, tokenizer), processes.count)
+    stream = open_training_text(prepared, model_config, train, tokenizer)
+    train = settled(train, stream, processes.count)
     run.publish(tokenizer.files())
     top = {key: given[key] for key in ("preset", "paper", "prepared", "start_from") if key in given}
-    longest = int(PairStore.open(prepared, "train").src.lengths.max())
+    longest = int(stream.store.src.lengths.max()) if isinstance(stream, BatchStream) else model_config.context
     settled_config = RunConfig(**top, longest=longest, data=data, model=model_config, train=train)
     run.write_config(settled_config, None, regard.__version__)
 
 
 def _source(given: Table) -> Run | None:
-    """The run to begin with, intact. Its model is taken as it is, but for dropout."""
+    """The run to begin with, intact. Its model is taken as it is, but for dropout and for what it learns from at once."""
     if not given.get("start_from"):
         return None
     source = Run(Path(given["start_from"]))
     if source.read_weights() is None:
         raise ValueError(f"{source.folder} has saved no weights yet")
     source.require_intact()
-    for key in given.get("model", {}):
-        if not key.endswith("dropout"):
+    kind = source.read_config().model.kind
+    for key, value in given.get("model", {}).items():
+        if not key.endswith("dropout") and (key, value) != ("kind", kind) and (key, kind) != ("context", "language"):
             raise ValueError(f"model.{key} cannot be changed for weights that come from {source.folder}")
     return source
 
@@ -150,8 +155,10 @@ def _read_settings(given: Table) -> tuple[DataConfig | None, Table, TrainConfig]
         if key in given.get("model", {}):
             raise ValueError(f"model.{key} comes from the tokenizer; set data.vocab_size instead")
     read_table(ModelConfig, merged({"src_vocab_size": 8000, "tgt_vocab_size": 8000}, model), "model")
-    train_preset = {} if given.get("paper") else TRAIN_PRESETS[preset]
-    train = read_table(TrainConfig, merged(train_preset, given.get("train", {})), "train")
+    defaults = train_preset(preset, kind, paper=bool(given.get("paper")))
+    train = read_table(TrainConfig, merged(defaults, given.get("train", {})), "train")
+    if kind == "language" and train.bpe_dropout:
+        raise ValueError("a language model learns from a stream of subwords, cut once; leave train.bpe_dropout at 0")
     find_device(train.device)
     if given.get("train", {}).get("steps") and train.minutes:
         raise ValueError("both --steps and --minutes were given; give one of them")
@@ -161,11 +168,30 @@ def _read_settings(given: Table) -> tuple[DataConfig | None, Table, TrainConfig]
         read_report(Path(given["prepared"]))  # or it is none
         return None, model, train
     read_table(DataConfig, merged({"train": [], "valid": {"src": ""}}, given.get("data", {})), "data")
-    if not given.get("data", {}).get("train"):
-        raise ValueError("there is nothing to learn from; give --src and --tgt, or --data with a prepared folder")
-    if not given["data"].get("valid"):
-        raise ValueError("there is nothing to validate on; give --valid-src and --valid-tgt")
-    return read_table(DataConfig, given["data"], "data"), model, train
+    return _text_for(kind, given.get("data", {})), model, train
+
+
+def _text_for(kind: ModelKind, given: Table) -> DataConfig:
+    """What a kind of model learns from: pairs, or plain text."""
+    is_text = kind == "language"
+    flags = ("--text", "--valid-text") if is_text else ("--src and --tgt", "--valid-src and --valid-tgt")
+    if not given.get("train"):
+        raise ValueError(f"there is nothing to learn from; give {flags[0]}, or --data with a prepared folder")
+    if not given.get("valid"):
+        raise ValueError(f"there is nothing to validate on; give {flags[1]}")
+    data = read_table(DataConfig, given, "data")
+    for corpus in (*data.train, data.valid):
+        if is_text and corpus.src:
+            raise ValueError(
+                f"a language model learns from plain text, but {corpus.src} is given as pairs; give it as --text"
+            )
+        if not is_text and corpus.text:
+            raise ValueError(f"{corpus.text} is plain text, which only a language model learns from; add --model language")
+        if not corpus.name:
+            raise ValueError("a corpus has no file; every one in data.train and data.valid needs src or text")
+    if is_text and data.test:
+        raise ValueError("data.test is for pairs; leave it out for a language model")
+    return data
 
 
 def _check_top(given: Table) -> None:
@@ -308,10 +334,16 @@ def _introduce(training: Training, display: Display) -> None:
     stream = training.stream
     batches = stream.epoch(training.place.epoch)
     num_parameters = sum(parameter.numel() for parameter in training.learner.model.parameters())
-    languages = f"{config.data.src_lang or 'source'} → {config.data.tgt_lang or 'target'}"
+    if isinstance(stream, TextStream):
+        text = f"{len(stream.store):,} texts in windows of {stream.context:,} tokens"
+        padding = ""
+    else:
+        languages = f"{config.data.src_lang or 'source'} → {config.data.tgt_lang or 'target'}"
+        text = f"{languages}: {len(stream.store):,} pairs"
+        padding = f", {padding_share(stream.lengths(), batches):.1%} padding"
     display.say(
-        f"{languages}: {len(stream.store):,} pairs, {len(batches) / train.accumulation:,.0f} updates an epoch of "
-        f"{train.accumulation} × {stream.batch_tokens:,} tokens, {padding_share(stream.lengths(), batches):.1%} padding"
+        f"{text}, {len(batches) / train.accumulation:,.0f} updates an epoch of {train.accumulation} × "
+        f"{stream.batch_tokens:,} tokens{padding}"
     )
     where = f"{train.threads} threads" if training.device.type == "cpu" else train.precision
     display.say(

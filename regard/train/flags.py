@@ -1,9 +1,9 @@
 """The flags of `regard train` as the tables that a TOML file would hold."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from regard.config import AUTO
+from regard.config import AUTO, CorpusConfig
 from regard.data.command import corpora_of, held_out_corpus, language_of
 from regard.settings import Table, merged, to_table
 
@@ -17,10 +17,14 @@ class TextFlags:
     weights: list[float]
     src_lang: str | None
     tgt_lang: str | None
+    text: list[str]
+    valid_text: str | None
 
 
 def data_table(flags: TextFlags) -> Table:
     """Corpora and languages; nothing where none were given."""
+    if flags.text or flags.valid_text is not None:
+        return _text_table(flags)
     languages = {"src_lang": flags.src_lang, "tgt_lang": flags.tgt_lang}
     table: Table = {key: language for key, language in languages.items() if language is not None}
     src_lang, tgt_lang = flags.src_lang, flags.tgt_lang
@@ -35,6 +39,19 @@ def data_table(flags: TextFlags) -> Table:
     elif flags.valid_tgt is not None:
         raise ValueError("--valid-tgt was given without --valid-src")
     return {"data": table} if table else {}
+
+
+def _text_table(flags: TextFlags) -> Table:
+    """The same for plain text."""
+    if flags.src or flags.tgt or flags.valid_src or flags.valid_tgt or flags.src_lang or flags.tgt_lang:
+        raise ValueError(
+            "--text is plain text for a language model, --src and --tgt are pairs for a translator; give one of the two"
+        )
+    corpora = [replace(corpus, src="", text=corpus.src) for corpus in corpora_of(flags.text, [], flags.weights)]
+    table: Table = {"train": [to_table(corpus) for corpus in corpora]} if corpora else {}
+    if flags.valid_text is not None:
+        table["valid"] = to_table(CorpusConfig(text=flags.valid_text))
+    return {"data": table}
 
 
 def with_languages(settings: Table) -> Table:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from regard.data.batch import Batch
-from regard.model.kinds import EncoderDecoder
+from regard.data.batch import AnyBatch
+from regard.model.kinds import Model
+from regard.model.language import LanguageModel
 from regard.model.trace import AttentionTrace, Site
 
 SATURATED, UNIFORM = 0.98, 0.999
@@ -26,14 +27,15 @@ class LayerHealth(NamedTuple):
     score_variance: float  # 1 for independent queries and keys of unit variance (claim M16)
 
 
-def attention_health(model: EncoderDecoder, batch: Batch) -> list[LayerHealth]:
+def attention_health(model: Model, batch: AnyBatch) -> list[LayerHealth]:
     """Each layer's attention in one pass over a batch, without dropout."""
     was_training = model.training
     device = model.output_weight.device
-    src, tgt_in = batch.src.to(device), batch.tgt_in.to(device)
-    trace = model.eval().trace(src, tgt_in)
+    inputs = [ids.to(device) for ids in batch.inputs]
+    model.eval()
+    trace = model.trace(inputs[0]) if isinstance(model, LanguageModel) else model.trace(inputs[0], inputs[1])
     model.train(was_training)
-    is_source, is_target = src != model.config.pad_id, tgt_in != model.config.pad_id
+    is_source, is_target = (inputs[n] != model.config.pad_id for n in (0, -1))
     sites: list[tuple[Site, tuple[AttentionTrace, ...], Tensor]] = [
         ("encoder", trace.encoder.self_attention, is_source),
         ("decoder", trace.decoder.self_attention, is_target),

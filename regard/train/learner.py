@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.checkpoint import on_cpu
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import Batch
-from regard.model.kinds import EncoderDecoder, build
+from regard.data.batch import AnyBatch
+from regard.model.kinds import Model, build
 from regard.train.distributed import Processes
 from regard.train.loss import Loss, smoothed_cross_entropy
 from regard.train.metrics import Totals
@@ -24,7 +24,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's, of each parameter
 class ModelWithLoss(nn.Module):
     """The model and its loss as one module, whose forward pass is all of a training step: what processes share."""
 
-    def __init__(self, model: EncoderDecoder, *, smoothing: float, dtype: torch.dtype, compiled: bool) -> None:
+    def __init__(self, model: Model, *, smoothing: float, dtype: torch.dtype, compiled: bool) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
@@ -92,7 +92,7 @@ class Learner:
         peak = config.learning_rate or paper_peak(self._d_model, config.warmup)
         return learning_rate(step, schedule=config.schedule, peak=peak, warmup=config.warmup, steps=config.steps)
 
-    def update(self, batches: Sequence[tuple[int, Batch]], totals: Totals) -> None:
+    def update(self, batches: Sequence[tuple[int, AnyBatch]], totals: Totals) -> None:
         """One step of Adam on the mean loss over the tokens of all processes' batches. `batches` are this process's, each
         with its number among all: the gradient depends neither on how many there are nor on who computes which."""
         self.model.train()
@@ -116,7 +116,7 @@ class Learner:
         self._optimizer.step()
         totals.add_update(norm, skipped, num_tokens)
 
-    def loss(self, batch: Batch) -> Loss:
+    def loss(self, batch: AnyBatch) -> Loss:
         ids = (part.to(self.device, non_blocking=True) for part in (batch.targets, *batch.inputs))
         loss: Loss = self._with_loss(*ids)
         return loss

@@ -20,7 +20,7 @@ from torch import Tensor
 import regard
 from regard.checkpoint import Checkpoint, Run, Weights, weights_bytes
 from regard.config import RunConfig
-from regard.data.stream import Place
+from regard.data.stream import BatchStream, Place
 from regard.text.tokenizer import Tokenizer
 from regard.train.device import advice_on_memory, synchronize
 from regard.train.distributed import Processes
@@ -28,10 +28,10 @@ from regard.train.health import attention_health, complaints
 from regard.train.learner import Learner
 from regard.train.metrics import Totals, append_line, cut_back, line_of, size_on_disk
 from regard.train.page import write_page
-from regard.train.plan import open_stream, steps_by_the_clock, with_steps
+from regard.train.plan import open_training_text, steps_by_the_clock, with_steps
 from regard.train.progress import Display, memory_bytes
 from regard.train.tensorboard import EventFiles
-from regard.train.validation import Validation, ValidationText
+from regard.train.validation import Validation, ValidationText, open_validation
 
 MOST_LOST = 10  # updates in a row that may have no finite gradient
 
@@ -80,8 +80,8 @@ class Training:
         tokenizer = Tokenizer.load(run.folder)
         if not tokenizer.is_in(folder):
             raise ValueError(f"{folder} is not the text this run was begun with: its subwords are others")
-        self.stream = open_stream(folder, config.train, tokenizer)
-        self.valid = ValidationText.of(config, folder, tokenizer, batch_tokens=max(2048, self.stream.batch_tokens))
+        self.stream = open_training_text(folder, config.model, config.train, tokenizer)
+        self.valid = open_validation(config, folder, tokenizer, batch_tokens=max(2048, self.stream.batch_tokens))
         self.learner = Learner(config.model, config.train, device, processes)
         self.totals = Totals(device)
         self.place = Place(0, 0)
@@ -94,8 +94,9 @@ class Training:
     def _require_positions(self) -> None:
         """Learned positions end; to find that out when validating would be late."""
         model = self.config.model
-        if model.positions != "learned":
+        if model.positions != "learned" or not isinstance(self.stream, BatchStream):
             return
+        assert isinstance(self.valid, ValidationText)
         for name, store in (("training", self.stream.store), ("validation", self.valid.store)):
             longest = int(max(store.src.lengths.max(), store.tgt.lengths.max())) + 1
             if longest > model.max_positions:
@@ -120,7 +121,7 @@ class Training:
 
     def complaint_about(self, checkpoint: Checkpoint) -> str | None:
         """Why it cannot be continued bit for bit. Other text is an error: the checkpoint's place would be another."""
-        if checkpoint.state["data"] != self._data_sizes():
+        if checkpoint.state["data"] != self.stream.sizes():
             raise ValueError(f"{self.run.data_folder(self.config)} is not the text this run was begun with")
         saved_by = checkpoint.state["torch"]
         if saved_by == torch.__version__:
@@ -157,8 +158,7 @@ class Training:
             seconds.append(time.perf_counter() - began)
         began = time.perf_counter()
         if self.processes.is_main:
-            self.valid.translate(self.learner.model.eval(), at_reference_length=True)
-            self.valid.nll(self.learner.model)
+            self.valid.rehearse(self.learner.model.eval())
         validation = time.perf_counter() - began
         self.learner.restore(weights, {}, 0)
         self.totals.clear()
@@ -313,17 +313,12 @@ class Training:
             "best": None if best is None else asdict(best),
             "metrics_bytes": size_on_disk(self.run.metrics_path),
             "timing_bytes": size_on_disk(self.run.timing_path),
-            "data": self._data_sizes(),
+            "data": self.stream.sizes(),
             "torch": torch.__version__,
         }
         self.run.save_checkpoint(
             self.learner.step, Checkpoint(self.learner.weights(), self.learner.optimizer_state(), state)
         )
-
-    def _data_sizes(self) -> list[int]:
-        """What text of other content or other subwords would hardly share."""
-        store = self.stream.store
-        return [len(store), len(store.src.values), len(store.tgt.values)]
 
     def _publish(self) -> None:
         """The average so far becomes what translates, and checkpoints that are no longer needed go."""
@@ -369,5 +364,6 @@ class Training:
             tensors, _ = self.run.averaged_weights([best.step])
         self._publish_weights(tensors, weights)
         write_page(self.run, self.config)
-        display.say(f"what translates is {weights.described}: {score.described}")
+        does = "generates" if self.config.model.kind == "language" else "translates"
+        display.say(f"what {does} is {weights.described}: {score.described}")
         display.say(f"it is in {self.run.model_path}; the curves are in {self.run.folder / 'training.html'}")

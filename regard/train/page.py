@@ -12,9 +12,10 @@ MOST_POINTS = 2000  # of a curve; a screen has no more
 
 def write_page(run: Run, config: RunConfig) -> None:
     metrics = read_lines(run.metrics_path)
+    is_language = config.model.kind == "language"
     data = {
         "name": run.folder.resolve().name,
-        "languages": [config.data.src_lang or "source", config.data.tgt_lang or "target"],
+        "languages": [] if is_language else [config.data.src_lang or "source", config.data.tgt_lang or "target"],
         "steps": config.train.steps,
         "training": thinned([line for line in metrics if "loss" in line]),
         "validation": thinned([line for line in metrics if "valid_nll" in line]),

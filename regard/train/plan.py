@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from regard.config import AUTO, ModelConfig, RunConfig, TrainConfig
-from regard.data.batch import Batch
+from regard.data.batch import AnyBatch, Batch, TextBatch
 from regard.data.batching import PairLengths, epoch_batches, epoch_pairs, padding_share
 from regard.data.report import pair_weights, read_report
-from regard.data.store import PairStore
+from regard.data.store import PairStore, TextStore
 from regard.data.stream import BatchStream
+from regard.data.windows import Stream, TextStream
 from regard.text.tokenizer import PAD_ID, Tokenizer
 from regard.train.device import find_device
 from regard.train.distributed import Processes
@@ -40,7 +41,23 @@ def open_stream(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> Batc
     )
 
 
-def settled(config: TrainConfig, stream: BatchStream, num_processes: int) -> TrainConfig:
+def open_training_text(folder: Path, model: ModelConfig, config: TrainConfig, tokenizer: Tokenizer) -> Stream:
+    """The same for any kind of model: pairs, or texts for a language model."""
+    if TextStore.is_in(folder) != (model.kind == "language"):
+        holds, wants = ("plain text", "pairs") if TextStore.is_in(folder) else ("pairs", "plain text")
+        raise ValueError(f"{folder} holds {holds}, but a model of kind {model.kind} learns from {wants}")
+    if model.kind != "language":
+        return open_stream(folder, config, tokenizer)
+    return TextStream(
+        store=TextStore.open(folder, "train"),
+        weights=pair_weights(read_report(folder)["corpora"]),
+        context=model.context,
+        batch_tokens=batch_tokens(config),
+        seed=config.seed,
+    )
+
+
+def settled(config: TrainConfig, stream: Stream, num_processes: int) -> TrainConfig:
     """Without `steps` where they come from `minutes`: those need a model to measure with."""
     device = find_device(config.device)
     on_gpu = device.type == "cuda"
@@ -105,10 +122,12 @@ def batch_tokens(config: TrainConfig) -> int:
     return max(1, config.batch_tokens // max(1, config.accumulation))
 
 
-def accumulation_for(stream: BatchStream, tokens: int, num_processes: int) -> int:
+def accumulation_for(stream: Stream, tokens: int, num_processes: int) -> int:
     """The fewest batches an update can be cut into, so that no more than 5 % of it is padding: a large batch of a small
-    corpus has sentences of many lengths."""
+    corpus has sentences of many lengths. Windows have no padding."""
     assert tokens != AUTO
+    if isinstance(stream, TextStream):
+        return num_processes
     lengths = stream.lengths()
     pairs = epoch_pairs(stream.weights, seed=stream.seed, epoch=0)
     accumulation = num_processes
@@ -121,7 +140,8 @@ def accumulation_for(stream: BatchStream, tokens: int, num_processes: int) -> in
 
 
 def largest_batch_tokens(model: ModelConfig, config: TrainConfig, lengths: PairLengths) -> int:
-    """The most tokens a side that a GPU learns from at once, found by trying, with a tenth left free."""
+    """The most tokens a side that a GPU learns from at once, found by trying, with a tenth left free. A language model's
+    `lengths` are those of its windows."""
     device = find_device(config.device)
     if device.type != "cuda":
         raise ValueError("--batch-tokens auto looks for what fits a GPU; give a number for a CPU")
@@ -133,7 +153,8 @@ def largest_batch_tokens(model: ModelConfig, config: TrainConfig, lengths: PairL
     while tokens <= total:
         rows = torch.full((tokens // longest, longest), PAD_ID + 1)
         try:
-            learner.update([(0, Batch(rows, rows, rows))], Totals(device))
+            batch: AnyBatch = TextBatch(rows, rows) if model.kind == "language" else Batch(rows, rows, rows)
+            learner.update([(0, batch)], Totals(device))
             torch.cuda.synchronize(device)
         except torch.OutOfMemoryError:
             break

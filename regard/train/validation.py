@@ -1,6 +1,6 @@
 """How a model does on text it does not learn from: loss, perplexity, and BLEU of what it really translates."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,11 +8,13 @@ import numpy as np
 import torch
 
 from regard.config import RunConfig
-from regard.data.batch import Batch, collate
+from regard.data.batch import AnyBatch, Batch, TextBatch, collate
 from regard.data.batching import PairLengths, epoch_batches
-from regard.data.store import PairStore
+from regard.data.store import PairStore, TextStore
+from regard.data.windows import Windows
 from regard.evaluate.metrics import bleu
-from regard.model.kinds import EncoderDecoder
+from regard.model.kinds import EncoderDecoder, Model
+from regard.model.language import LanguageModel
 from regard.search.greedy import greedy
 from regard.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from regard.train.loss import smoothed_cross_entropy
@@ -46,6 +48,25 @@ class Validation:
         return self.nll < other.nll
 
 
+@torch.no_grad()
+def mean_nll(model: Model, batches: Iterable[AnyBatch]) -> float:
+    """Per token, without label smoothing."""
+    device = model.output_weight.device
+    nll, num_tokens = 0.0, 0
+    for batch in batches:
+        loss = smoothed_cross_entropy(
+            model.states(*(ids.to(device) for ids in batch.inputs)),
+            model.output_weight,
+            batch.targets.to(device),
+            pad_id=model.config.pad_id,
+            smoothing=0.0,
+            output_bias=model.output_bias,
+        )
+        nll += float(loss.nll)
+        num_tokens += int(loss.num_tokens)
+    return nll / num_tokens
+
+
 @dataclass(frozen=True, eq=False)
 class ValidationText:
     """The held-out pairs, in batches of similar lengths."""
@@ -67,8 +88,9 @@ class ValidationText:
             num_translated=config.train.bleu_sentences,
         )
 
-    def validate(self, model: EncoderDecoder) -> Validation:
+    def validate(self, model: Model) -> Validation:
         """Greedily: cheap enough to do often, and close enough to beam search to choose by."""
+        assert not isinstance(model, LanguageModel)
         was_training = model.training
         model.eval()
         try:
@@ -91,22 +113,14 @@ class ValidationText:
             rows: list[int] = batch.tolist()
             yield rows, collate([self.store.src[row] for row in rows], [self.store.tgt[row] for row in rows])
 
-    @torch.no_grad()
     def nll(self, model: EncoderDecoder) -> float:
-        device = model.output_weight.device
-        nll, num_tokens = 0.0, 0
-        for _, batch in self._batches(len(self.store)):
-            loss = smoothed_cross_entropy(
-                model.states(*(ids.to(device) for ids in batch.inputs)),
-                model.output_weight,
-                batch.targets.to(device),
-                pad_id=model.config.pad_id,
-                smoothing=0.0,
-                output_bias=model.output_bias,
-            )
-            nll += float(loss.nll)
-            num_tokens += int(loss.num_tokens)
-        return nll / num_tokens
+        return mean_nll(model, (batch for _, batch in self._batches(len(self.store))))
+
+    def rehearse(self, model: Model) -> None:
+        """Takes as long as a validation of a model that has learnt when to end."""
+        assert not isinstance(model, LanguageModel)
+        self.translate(model, at_reference_length=True)
+        self.nll(model)
 
     def translate(self, model: EncoderDecoder, *, at_reference_length: bool = False) -> list[str]:
         """In the order of the text. `at_reference_length` cuts what would be longer, as untrained models' output is."""
@@ -127,3 +141,43 @@ class ValidationText:
         """A few pairs to look at attention with."""
         rows = range(min(num_pairs, len(self.store)))
         return collate([self.store.src[row] for row in rows], [self.store.tgt[row] for row in rows])
+
+
+@dataclass(frozen=True, eq=False)
+class ValidationWindows:
+    """Held-out texts for a language model, in order, in windows as long as those it learns from."""
+
+    windows: Windows
+    batch_tokens: int
+
+    def validate(self, model: Model) -> Validation:
+        was_training = model.training
+        model.eval()
+        try:
+            return Validation(nll=self.nll(model), bleu=None)
+        finally:
+            model.train(was_training)
+
+    def nll(self, model: Model) -> float:
+        return mean_nll(model, map(self.windows.batch, self._numbers()))
+
+    def rehearse(self, model: Model) -> None:
+        self.nll(model)
+
+    def _numbers(self) -> list[list[int]]:
+        order = np.arange(len(self.windows), dtype=np.int64)
+        return [batch.tolist() for batch in self.windows.batches(order, self.batch_tokens)]
+
+    def sample(self, num_windows: int = 4) -> TextBatch:
+        """A few windows to look at attention with."""
+        return self.windows.batch(self._numbers()[0][:num_windows])
+
+
+def open_validation(
+    config: RunConfig, folder: Path, tokenizer: Tokenizer, *, batch_tokens: int
+) -> ValidationText | ValidationWindows:
+    """A run's held-out text, from its prepared folder."""
+    if config.model.kind != "language":
+        return ValidationText.of(config, folder, tokenizer, batch_tokens=batch_tokens)
+    store = TextStore.open(folder, "valid")
+    return ValidationWindows(Windows(store, np.arange(len(store), dtype=np.int64), config.model.context), batch_tokens)

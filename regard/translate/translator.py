@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.checkpoint import Run, load_weights, run_and_step
 from regard.config import RunConfig
 from regard.data.batch import Batch, collate, collate_sources
-from regard.model.kinds import EncoderDecoder, build
+from regard.model.kinds import EncoderDecoder, build_encoder_decoder
 from regard.search.beam import beam
 from regard.search.ensemble import Caches, ensemble
 from regard.search.greedy import greedy
@@ -42,6 +42,9 @@ def load(*runs: str | Path, device: str = "auto") -> "Translator":
     folders, steps = zip(*(run_and_step(Path(folder)) for folder in runs), strict=True)
     where = find_device(device)
     configs = [run.read_config() for run in folders]
+    for run, config in zip(folders, configs, strict=True):
+        if config.model.kind == "language":
+            raise ValueError(f"{run.folder} is a language model and does not translate; use `regard generate`")
     for run, step in zip(folders, steps, strict=True):
         if step is None and run.read_weights() is None:
             raise ValueError(f"{run.folder} has no weights yet: its training has not come to a first checkpoint")
@@ -58,7 +61,7 @@ def load(*runs: str | Path, device: str = "auto") -> "Translator":
 
 
 def _load_model(run: Run, step: int | None, config: RunConfig, device: torch.device) -> EncoderDecoder:
-    model = build(config.model)
+    model = build_encoder_decoder(config.model)
     model.load_state_dict(load_weights(run.model_path) if step is None else run.load_weights_of(step))
     model.to(device).eval().requires_grad_(False)
     model.pack()

@@ -122,6 +122,8 @@ def test_python_examples_run(path: Path, workplace: Path) -> None:
     script = "\n".join(blocks(path, "python"))
     if "exported" in script:
         run(as_run("regard export runs/mine --to ctranslate2 -o exported"), folder)
+    if "runs/language" in script:
+        run(as_run("regard train --model language --text train.en --valid-text valid.en -o runs/language"), folder)
     checks = [f"assert tuple(({name}).shape) == {shape}, {name!r}" for name, shape in shapes(script)]
     (folder / "example.py").write_text(script + "\n" + "\n".join(checks), encoding="utf-8")
     run(f"{sys.executable} example.py", folder)

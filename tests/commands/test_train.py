@@ -156,7 +156,7 @@ def test_run_again_extended_contradicted_averaged_and_refined(corpus: Path, whol
     assert Run(out).read_config().train.steps == 15, "what is refused changes nothing"
     averaged = run("average", str(out), "--step", "12", "--step", "15")
     assert averaged.returncode == 0, averaged.stderr
-    assert averaged.stdout.startswith("what translates is now the average of the steps 12, 15: validation perplexity")
+    assert averaged.stdout.startswith("what the run uses is now the average of the steps 12, 15: validation perplexity")
     one, other_weights = (load_file(Run(out).checkpoint_path(step) / "weights.safetensors") for step in (12, 15))
     for name, tensor in load_file(out / "model.safetensors").items():
         assert abs(tensor - (one[name] + other_weights[name]) / 2).max() < 1e-6

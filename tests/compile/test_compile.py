@@ -69,6 +69,27 @@ for t in range(5):
     close(step(tokens, cache), model.step(tokens, again))
 """
 
+LANGUAGE = """
+from regard.model.language import LanguageModel
+from tests.conftest import tiny_config
+model = LanguageModel(tiny_config(kind="language", key_value_heads=2)).to(device).eval()
+states = torch.compile(model.states, fullgraph=True, dynamic=True, backend=BACKEND)
+for length in (3, 6, 5):
+    close(states(tgt_in[:, :length]), model.states(tgt_in[:, :length]))
+    model.zero_grad()
+    states(src[:, :length]).square().mean().backward()
+    ours = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    model.states(src[:, :length]).square().mean().backward()
+    for name, p in model.named_parameters():
+        close(ours[name], p.grad)
+cache, again = (model.start(src[:, :2]) for _ in range(2))
+step = torch.compile(model.step, fullgraph=True, dynamic=True, backend=BACKEND)
+for t in range(5):
+    tokens = ids(3)
+    close(step(tokens, cache), model.step(tokens, again))
+"""
+
 
 def run(code: str, *, norm: str, backend: str, dynamic: bool = False) -> None:
     settings = f"NORM, BACKEND, DYNAMIC = {norm!r}, {backend!r}, {dynamic!r}\n"
@@ -86,8 +107,9 @@ def run(code: str, *, norm: str, backend: str, dynamic: bool = False) -> None:
         (LONGER_THAN_THE_TABLE, "pre"),
         (TRAINING_STEP, "pre"),
         (STEPS, "post"),
+        (LANGUAGE, "pre"),
     ],
-    ids=["post", "pre", "longer than the table", "training step", "incremental steps"],
+    ids=["post", "pre", "longer than the table", "training step", "incremental steps", "language"],
 )
 def test_one_graph_without_breaks(code: str, norm: str) -> None:
     """`aot_eager` captures and differentiates as the real compiler does, and skips only the code generation."""

@@ -149,7 +149,7 @@ def test_it_can_be_looked_into_and_trained_on(imported: Imported) -> None:
     tgt_out = torch.tensor([[*tgt[0], EOS_ID]])
     trace = model.trace(src_ids, tgt_ids)
     torch.testing.assert_close(trace.logits, model(src_ids, tgt_ids), atol=1e-4, rtol=0)
-    loss = ModelWithLoss(model, smoothing=0.1, dtype=torch.float32, compiled=False)(src_ids, tgt_ids, tgt_out)
+    loss = ModelWithLoss(model, smoothing=0.1, dtype=torch.float32, compiled=False)(tgt_out, src_ids, tgt_ids)
     expected = torch.nn.functional.cross_entropy(model(src_ids, tgt_ids)[0], tgt_out[0], reduction="sum")
     torch.testing.assert_close(loss.nll, expected, atol=1e-3, rtol=1e-5)
     with pytest.raises(ValueError, match="BPE-dropout"):

@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
     {"text", "model", "search"},
     {"data", "checkpoint", "train.loss", "train.schedule", "train.device", "train.distributed", "train.tensorboard"},
     {"train.metrics", "train.health"},
-    {"translate", "info"},
+    {"translate", "generate", "info"},
     {"evaluate"},
     {"train.learner", "train.validation", "exchange"},
     {"train.plan", "train.progress", "train.page"},

@@ -148,15 +148,15 @@ def test_held_out_pairs_without_text_are_counted_too(config: DataConfig, tmp_pat
     ],
 )
 def test_near_means_but_for_case_punctuation_and_spaces(one: str, other: str, alike: bool) -> None:
-    assert (prepare_module._near_key(one) == prepare_module._near_key(other)) is alike
+    assert (prepare_module.near_key_of(one) == prepare_module.near_key_of(other)) is alike
 
 
 def test_the_sample_is_drawn_from_everywhere_and_by_seed() -> None:
     def drawn(seed: int) -> list[int]:
-        sample = prepare_module._Sample(100, seed)
+        sample = prepare_module.Sample[Pair](100, seed)
         for n in range(10_000):
             sample.offer(Pair(str(n), ""))
-        return [int(pair.src) for pair in sample.pairs]
+        return [int(pair.src) for pair in sample.items]
 
     assert drawn(1) == drawn(1) != drawn(2)
     assert len(set(drawn(1))) == 100

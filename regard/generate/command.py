@@ -1,0 +1,30 @@
+"""`regard generate`: prompts in, texts out."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from regard.generate.generator import Generation, load_language
+from regard.text.corpus import read_lines
+
+
+def generate(
+    run: Path, prompt: str | None, file: str | None, how: Generation, *, as_json: bool = False, device: str = "auto"
+) -> Iterator[str]:
+    """The lines to print. A long text may go beyond what the model has learnt from at once, which is worth a word."""
+    if prompt is not None and file is not None:
+        raise ValueError("a prompt and a file of prompts were given; give one of them")
+    generator = load_language(run, device=device)
+    prompts = [prompt or ""] if file is None else list(read_lines(file))
+    if not prompts:
+        raise ValueError(f"no prompt in {file}; a line is one, and an empty line is the beginning of a text")
+    texts = [text for of_prompt in generator.generate(prompts, how) for text in of_prompt]
+    context = generator.config.model.context
+    if any(len(text.pieces) > context for text in texts):
+        sys.stderr.write(
+            f"warning: {run} has learnt from {context:,} tokens at once; what comes after as many may make no sense\n"
+        )
+    for text in texts:
+        yield json.dumps(asdict(text), ensure_ascii=False) if as_json else text.text

@@ -1,0 +1,66 @@
+"""The experiment behind the first values of a language model's weights: what its embedding and the maps that write to its
+stream begin with, and where validation is after a few hundred updates.
+
+    regard train --model language --text train.en --valid-text valid.en --preset tiny --vocab-size 2000 --steps 1 -o RUN
+    python scripts/language_initialisation.py RUN
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from regard.checkpoint import Run
+from regard.data.stream import Place
+from regard.model.language import LanguageModel
+from regard.text.tokenizer import Tokenizer
+from regard.train.distributed import Processes
+from regard.train.learner import Learner
+from regard.train.metrics import Totals
+from regard.train.plan import open_training_text
+from regard.train.validation import open_validation
+
+STEPS, WARMUP, SEEDS = 250, 50, (1, 2)
+EMBEDDINGS = {"d_model^-½": None, "1": 1.0, "0.02": 0.02}
+
+
+def give_values(model: LanguageModel, embedding: float | None, *, shrunk: bool) -> None:
+    """Other first values than `initialise` gave it."""
+    with torch.no_grad():
+        if embedding is not None:
+            nn.init.normal_(model.embedding.weight, std=embedding)
+        for name, parameter in model.named_parameters():
+            if not shrunk and name.endswith(("attention.output.weight", "feed_forward.outer.weight")):
+                parameter.mul_((2 * model.config.decoder_layers) ** 0.5)
+
+
+def loss_after(run: Run, embedding: float | None, *, shrunk: bool, seed: int) -> float:
+    """Of the validation text."""
+    config, tokenizer, cpu = run.read_config(), Tokenizer.load(run.folder), torch.device("cpu")
+    train = replace(config.train, steps=STEPS, warmup=WARMUP, seed=seed)
+    folder = run.data_folder(config)
+    stream = open_training_text(folder, config.model, train, tokenizer)
+    learner, totals = Learner(config.model, train, cpu, Processes()), Totals(cpu)
+    assert isinstance(learner.model, LanguageModel)
+    give_values(learner.model, embedding, shrunk=shrunk)
+    places, _ = stream.following(Place(0, 0), STEPS)
+    for place in places:
+        learner.update([(0, stream.batch(place))], totals)
+    return open_validation(config, folder, tokenizer, batch_tokens=2048).validate(learner.model).nll
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="a language model's run, for its text and settings")
+    run = Run(parser.parse_args().run)
+    print("| embedding | W_O, W₂ | validation loss, by seed |\n|---|---|---|")
+    for shrunk in (True, False):
+        for name, embedding in EMBEDDINGS.items():
+            losses = ", ".join(f"{loss_after(run, embedding, shrunk=shrunk, seed=seed):.3f}" for seed in SEEDS)
+            print(f"| {name} | Glorot{' · (2N)^-½' if shrunk else ''} | {losses} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
