@@ -15,7 +15,7 @@ from regard.checkpoint import Run, write_atomically
 from regard.config import CorpusConfig, DataConfig
 from regard.data.prepare import prepare
 from regard.lab.experiment import Setting, machine
-from regard.settings import Table, merged
+from regard.settings import Table, merged, read_table
 from regard.text.corpus import Pair, read_pairs
 from regard.train.command import run as train
 from regard.train.metrics import read_lines
@@ -138,7 +138,7 @@ def attempt(trial: Trial, bench: Bench) -> Outcome:
         train_nll=next(line["nll"] for line in reversed(metrics) if "nll" in line),
         steps=metrics[-1]["step"],
         seconds=round(sum(line.get("seconds", 0.0) for line in timing), 1),
-        tokens_per_second=round(sum(line["tokens_per_second"] * line["seconds"] for line in parts) / max(seconds, 1e-9)),
+        tokens_per_second=round(sum(line["tokens_per_second"] * line["seconds"] for line in parts) / max(seconds, 1e-9), 1),
         num_parameters=sum(parameter.numel() for parameter in translator.models[0].parameters()),
         machine=machine(bench.device),
     )
@@ -151,5 +151,4 @@ def _path(trial: Trial, bench: Bench) -> Path:
 
 
 def _read(path: Path) -> Outcome:
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    return Outcome(**stored | {"translations": tuple(stored["translations"])})
+    return read_table(Outcome, json.loads(path.read_text(encoding="utf-8")))
