@@ -30,10 +30,15 @@ class Variant:
     words: Words
     settings: Settings
 
+    @property
+    def label(self) -> Words:
+        """What stands before the colon, for where there is little room."""
+        return Words(self.words.en.split(":")[0], self.words.zh.split("：")[0])
+
 
 VARIANTS: tuple[Variant, ...] = (
     Variant("baseline", Words("baseline: 8 heads, post-norm", "基线：8 头，后归一化"), {}),
-    Variant("no-scale", Words("scores not divided by √d_k", "得分不除以 √d_k"), {"model": {"ablation": "scale"}}),
+    Variant("no-scale", Words("no √d_k: scores are not scaled", "无 √d_k：得分不缩放"), {"model": {"ablation": "scale"}}),
     Variant("no-positions", Words("no positions", "无位置编码"), {"model": {"positions": "none"}}),
     Variant("learned-positions", Words("learned positions", "可学习的位置"), {"model": {"positions": "learned"}}),
     Variant("heads-1", Words("1 head", "1 头"), {"model": {"num_heads": 1}}),
@@ -236,7 +241,7 @@ def _chart(judged: Sequence[Verdict]) -> BarChart:
             "BLEU on test 2016: mean, smallest and largest of the seeds", "test 2016 的 BLEU：各种子的平均、最小与最大"
         ),
         y_label=Words("BLEU", "BLEU"),
-        groups=tuple(one.variant.words for one in judged),
+        groups=tuple(one.variant.label for one in judged),
         series=(
             Series(
                 Words("BLEU", "BLEU"),
