@@ -128,7 +128,7 @@ def test_a_variant_is_worse_better_or_alike() -> None:
     assert judged["heads-1"].words.en.startswith("better (p = 0.001")
     finding = ablations.told(list(judged.values()), (1, 2, 3), 10, "a machine")
     assert finding.verdict == "did not hold"
-    assert "not divided" in finding.outcome.en.split("No difference found")[0].split("worse:")[1]
+    assert "no √d_k" in finding.outcome.en.split("No difference found")[0].split("worse:")[1]
     assert from_json(to_json([finding])) == (finding,)
 
 
