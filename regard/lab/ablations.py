@@ -174,10 +174,12 @@ def told(judged: Sequence[Verdict], seeds: Sequence[int], steps: int, machine: s
         verdict="did not hold" if spared else "held",
         outcome=Words(
             f"Against the baseline ({_mean(of['baseline'].bleu):.1f} BLEU on test 2016, beam 4, {len(seeds)} seeds, "
-            f"{steps:,} updates; paired bootstrap over all seeds' sentences, p < {SIGNIFICANT}) worse: {names(worse, 'en')}. "
+            f"{steps:,} updates; paired bootstrap over all seeds' sentences, p < {SIGNIFICANT}) worse: "
+            f"{names(worse, 'en')}. "
             f"No difference found: {names(alike, 'en')}. Better: {names(better, 'en')}. Without the causal mask the loss "
             f"falls to {_mean(unmasked.valid_nll):.2f} nats a token, for the answer can be copied, and what is then written "
-            f"word by word has a BLEU of {_mean(unmasked.bleu):.1f}. The claim holds if all are worse that leave out what is "
+            f"word by word has a BLEU of {_mean(unmasked.bleu):.1f}. The claim holds if all are worse that leave out what "
+            "is "
             f"said to be needed; not worse: {names(spared, 'en')}.",
             f"与基线（test 2016 上 BLEU {_mean(of['baseline'].bleu):.1f}，束宽 4，{len(seeds)} 个种子，{steps:,} 次更新；"
             f"对所有种子的句子做配对自助法，p < {SIGNIFICANT}）相比，更差：{names(worse, 'zh')}。"

@@ -14,7 +14,7 @@ from regard.train.device import advice_on_memory
 from regard.train.distributed import Processes
 from regard.train.learner import Learner
 from regard.train.metrics import Totals, line_of
-from tests.conftest import tiny_config
+from tests.conftest import SYSTEMS, tiny_config
 
 CPU = torch.device("cpu")
 CONFIG = TrainConfig(precision="float64", compile="off", steps=100, warmup=4, learning_rate=1e-2, schedule="linear")
@@ -50,19 +50,22 @@ def largest_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> floa
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
-def test_the_gradient_does_not_depend_on_how_an_update_is_cut() -> None:
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_gradient_does_not_depend_on_how_an_update_is_cut(system: str) -> None:
     """k batches give the gradient of one; so do other neighbours, another order, and more padding."""
     pairs = sentences(24)
-    whole = gradient_of([batch_of(pairs)])
+    whole = gradient_of([batch_of(pairs)], **SYSTEMS[system])
     assert max(float(gradient.abs().max()) for gradient in whole.values()) > 1e-3
     for size in (1, 5, 8):
         parts = [batch_of(pairs[start : start + size]) for start in range(0, 24, size)]
-        assert largest_difference(gradient_of(parts), whole) < 1e-12
+        assert largest_difference(gradient_of(parts, **SYSTEMS[system]), whole) < 1e-12
     shuffled = [pairs[n] for n in torch.randperm(24).tolist()]
-    assert largest_difference(gradient_of([batch_of(shuffled[:7]), batch_of(shuffled[7:])]), whole) < 1e-12
+    assert (
+        largest_difference(gradient_of([batch_of(shuffled[:7]), batch_of(shuffled[7:])], **SYSTEMS[system]), whole) < 1e-12
+    )
     plain = batch_of(pairs)
     padded = Batch(*(torch.nn.functional.pad(ids, (0, 5)) for ids in (plain.src, plain.tgt_in, plain.tgt_out)))
-    assert largest_difference(gradient_of([padded]), whole) < 1e-12
+    assert largest_difference(gradient_of([padded], **SYSTEMS[system]), whole) < 1e-12
 
 
 def test_the_mean_is_over_tokens_not_over_batches() -> None:
@@ -144,12 +147,13 @@ def test_what_is_not_finite_changes_nothing(bad: float) -> None:
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_saved_and_restored_it_goes_on_bit_for_bit(precision: Any) -> None:
+def test_saved_and_restored_it_goes_on_bit_for_bit(precision: Any, system: str) -> None:
     """With dropout; another learner, which has seen other things, takes up the state."""
     config = replace(CONFIG, precision=precision)
     batches = [batch_of(sentences(5)) for _ in range(6)]
-    dropout = {"dropout": 0.3, "attention_dropout": 0.2}
+    dropout = {"dropout": 0.3, "attention_dropout": 0.2, **SYSTEMS[system]}
     whole = make_learner(config, **dropout)
     for batch in batches[:3]:
         whole.update([(0, batch)], Totals(CPU))
