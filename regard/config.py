@@ -57,13 +57,13 @@ class ModelConfig:
     d_model: int = 512  # of every vector between layers
     num_heads: int = 8  # among which d_model is divided
     d_ff: int = 2048  # inside the feed-forward networks
-    norm: Norm = "post"  # LayerNorm after each residual sum, as in the paper, or before each sub-layer
-    activation: Activation = "relu"  # of the feed-forward networks
-    positions: Positions = "sinusoidal"  # section 3.5, or a table that is learnt, or none
+    norm: Norm = "post"  # the Transformer's LayerNorm after each residual sum, as in the paper, or before each sub-layer
+    activation: Activation = "relu"  # of the Transformer's feed-forward networks
+    positions: Positions = "sinusoidal"  # of the Transformer: section 3.5, or a table that is learnt, or none
     max_positions: int = 1024  # learned positions only; sinusoids have no maximum
     # "all": source, target and output share one matrix (section 3.4); "target": target and output.
     shared_embeddings: SharedEmbeddings = "all"
-    output_bias: bool = False  # added to the logits; the paper has none, imported models do
+    output_bias: bool = False  # added to a translator's logits; the paper has none, imported models do
     dropout: float = 0.1  # on the output of each sub-layer
     embedding_dropout: float = 0.1  # on embedding + position
     attention_dropout: float = 0.0  # on attention weights
@@ -94,7 +94,9 @@ class ModelConfig:
             )
         if self.kind == "language":
             self._require_language()
-        self._require("d_model", self.positions != "sinusoidal" or self.d_model % 2 == 0, "even for sinusoidal positions")
+        has_sinusoids = self.kind == "transformer" and self.positions == "sinusoidal"
+        self._require("d_model", not has_sinusoids or self.d_model % 2 == 0, "even for sinusoidal positions")
+        self._require("context", self.context >= 2, "at least 2, for one token has nothing before it")
         self._require("ablation", self.ablation == "none" or self.kind == "transformer", "none: only Transformers have it")
         if self.shared_embeddings == "all" and self.src_vocab_size != self.tgt_vocab_size:
             raise ValueError(
@@ -258,7 +260,7 @@ class TrainConfig:
     valid_every: int = 0  # updates between two validations
     save_every: int = 0  # updates between two checkpoints
     keep_checkpoints: int = 5  # the last ones, whose average is what translates
-    patience: int = 0  # validations without a better BLEU before training stops early; 0: never
+    patience: int = 0  # validations without a better BLEU, or loss, before training stops early; 0: never
     bleu_sentences: int = 2000  # of the validation text, translated at each validation; 0: none, and loss decides
 
     def __post_init__(self) -> None:

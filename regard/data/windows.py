@@ -81,7 +81,11 @@ class TextStream:
 
     @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its training
     def windows(self, epoch: int) -> Windows:
-        return Windows(self.store, epoch_pairs(self.weights, seed=self.seed, epoch=epoch), self.context)
+        """The texts in their order, from the first to the last as many times as the largest weight says: none follows
+        itself, or a window would teach to copy."""
+        numbers, times = np.unique(epoch_pairs(self.weights, seed=self.seed, epoch=epoch), return_counts=True)
+        passes = [numbers[times > number] for number in range(int(times.max(initial=0)))]
+        return Windows(self.store, np.concatenate(passes) if passes else numbers, self.context)
 
     @lru_cache(maxsize=2)  # noqa: B019
     def epoch(self, epoch: int) -> list[Indices]:
@@ -109,8 +113,11 @@ class TextStream:
         return [len(self.store), len(self.store.ids.values), self.context]
 
     def largest(self, epoch: int) -> list[Place]:
-        """Where memory will be short if anywhere: a batch with as many whole windows as any has."""
-        return [Place(epoch, int(np.argmax([len(batch) for batch in self.epoch(epoch)])))]
+        """Where memory will be short if anywhere: a batch with as many tokens as any has."""
+        windows = self.windows(epoch)
+        short = windows.num_tokens // self.context  # the number of the one that may be short, if there is one
+        tokens = [len(batch) * self.context - (short in batch) for batch in self.epoch(epoch)]
+        return [Place(epoch, int(np.argmax(tokens)))]
 
 
 Stream = BatchStream | TextStream

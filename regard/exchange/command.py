@@ -80,6 +80,8 @@ def _export_language(settings: ExportSettings) -> list[str]:
 
     if settings.to != "huggingface":
         raise ValueError(f"{settings.run} is a language model; export it with --to huggingface, or use `regard generate`")
+    if settings.ref is not None:
+        raise ValueError("--ref is for translations; leave it out for a language model")
     generator = load_language(settings.run, device="cpu")
     with made_beside(settings.output) as workshop:
         write_llama(generator.model, generator.tokenizer, workshop)

@@ -47,7 +47,10 @@ class LlamaInHuggingFace:
 def language_texts(run: Run, generator: Generator, file: str | None) -> list[str]:
     """What two programs shall agree on: the first texts of a file, or of the run's own validation text."""
     if file is not None:
-        return [normalise(text) for text in itertools.islice(read_lines(file), NUM_TEXTS)]
+        texts = [normalise(text) for text in itertools.islice(read_lines(file), NUM_TEXTS)]
+        if not any(texts):
+            raise ValueError(f"no text in {file} to compare with; give at least one line")
+        return texts
     folder = run.data_folder(generator.config)
     if not (folder / "valid.text.starts").exists():
         return list(ANY_TEXTS)

@@ -38,6 +38,7 @@ OF_A_LAYER = {
     "feed_forward.inner": "mlp.up_proj",
     "feed_forward.outer": "mlp.down_proj",
 }
+NUMBERS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 # What Hugging Face takes for what a config.json leaves out.
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 32000,
@@ -141,6 +142,9 @@ class LlamaFolder:
         except ValueError as error:
             raise ValueError(f"{folder / 'config.json'} is no JSON: {error}") from error
         config = DEFAULTS | {key: value for key, value in config.items() if value is not None}
+        for name in NUMBERS:
+            if not isinstance(config.get(name), int) or config[name] < 1:
+                raise ValueError(f"{folder / 'config.json'} has {name} = {config.get(name)!r}; it must be a number above 0")
         config.setdefault("num_key_value_heads", config["num_attention_heads"])
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         config["rope_theta"] = rope.get("rope_theta", config.get("rope_theta", 10_000.0))
@@ -202,7 +206,10 @@ class LlamaFolder:
         index = self.folder / "model.safetensors.index.json"
         names = ["model.safetensors"]
         if index.exists():
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            try:
+                names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"{index} does not say which file has which weights ({error!r})") from error
         state: State = {}
         for name in names:
             if not (self.folder / name).exists():

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from regard.generate.generator import Generation, load_language
+from regard.text.cleaning import normalise
 from regard.text.corpus import read_lines
 
 
@@ -22,7 +23,8 @@ def generate(
         raise ValueError(f"no prompt in {file}; a line is one, and an empty line is the beginning of a text")
     texts = [text for of_prompt in generator.generate(prompts, how) for text in of_prompt]
     context = generator.config.model.context
-    if any(len(text.pieces) > context for text in texts):
+    of_prompts = generator.tokenizer.tgt.encode([normalise(text.prompt) for text in texts])
+    if any(len(ids) + len(text.pieces) > context for ids, text in zip(of_prompts, texts, strict=True)):
         sys.stderr.write(
             f"warning: {run} has learnt from {context:,} tokens at once; what comes after as many may make no sense\n"
         )

@@ -178,7 +178,7 @@ def describe(translator: Translator) -> Json:
 
 def _part_of(parameter: str) -> str:
     """Layers of a stack are taken together: `encoder.0.self_attention.output.weight` is of `encoder.self_attention`, and
-    an RNN's `decoder.weight_ih_l0` of `decoder`."""
+    an RNN's `decoder.layers.0.weight_ih_l0` of `decoder.layers`."""
     stack, *inside = [name for name in parameter.split(".") if not name.isdigit()]
     return f"{stack}.{inside[0]}" if stack in ("encoder", "decoder") and len(inside) > 1 else stack
 

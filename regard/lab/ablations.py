@@ -144,7 +144,7 @@ def ablations(setting: Setting) -> Finding:
     bench = bench_for(MULTI30K, setting)
     seeds, steps = setting.seeds(NUM_SEEDS), setting.steps or STEPS
     found = list(outcomes(trials(seeds, steps), bench))
-    return told(verdicts(found, bench), seeds, steps, ", ".join(sorted({one.machine for one in found})))
+    return told(verdicts(found, bench), seeds, found[0].steps, ", ".join(sorted({one.machine for one in found})))
 
 
 def told(judged: Sequence[Verdict], seeds: Sequence[int], steps: int, machine: str) -> Finding:
@@ -164,29 +164,25 @@ def told(judged: Sequence[Verdict], seeds: Sequence[int], steps: int, machine: s
         title=Words("What each part is good for: Multi30k en→de", "各部分的作用：Multi30k en→de"),
         claim=Words(
             "Notes 000 to 004: √d_k, positions, several heads, residuals, warm-up, dropout, label smoothing and the "
-            "causal mask "
-            "are each needed for training to go well; learned positions and pre-norm are alternatives. Note 004 asks what "
-            "happens where Q, K and V share projections, or have none.",
+            "causal mask are each needed for training to go well; learned positions and pre-norm are alternatives. Note "
+            "004 asks what happens where Q, K and V share projections, or have none.",
             "笔记 000–004：√d_k、位置编码、多头、残差、预热、dropout、标签平滑和因果掩码都有助于训练；"
-            "可学习的位置与前归一化是替代方案。"
-            "笔记 004 还问：Q、K、V 共用投影或没有投影会怎样。",
+            "可学习的位置与前归一化是替代方案。笔记 004 还问：Q、K、V 共用投影或没有投影会怎样。",
         ),
         verdict="did not hold" if spared else "held",
         outcome=Words(
             f"Against the baseline ({_mean(of['baseline'].bleu):.1f} BLEU on test 2016, beam 4, {len(seeds)} seeds, "
             f"{steps:,} updates; paired bootstrap over all seeds' sentences, p < {SIGNIFICANT}) worse: "
-            f"{names(worse, 'en')}. "
-            f"No difference found: {names(alike, 'en')}. Better: {names(better, 'en')}. Without the causal mask the loss "
-            f"falls to {_mean(unmasked.valid_nll):.2f} nats a token, for the answer can be copied, and what is then written "
-            f"word by word has a BLEU of {_mean(unmasked.bleu):.1f}. The claim holds if all are worse that leave out what "
-            "is "
-            f"said to be needed; not worse: {names(spared, 'en')}.",
+            f"{names(worse, 'en')}. No difference found: {names(alike, 'en')}. Better: {names(better, 'en')}. Without the "
+            f"causal mask the loss falls to {_mean(unmasked.valid_nll):.2f} nats a token, for the answer can be copied, "
+            f"and what is then written word by word has a BLEU of {_mean(unmasked.bleu):.1f}. The claim holds if all are "
+            f"worse that leave out what is said to be needed; not worse: {names(spared, 'en')}.",
             f"与基线（test 2016 上 BLEU {_mean(of['baseline'].bleu):.1f}，束宽 4，{len(seeds)} 个种子，{steps:,} 次更新；"
-            f"对所有种子的句子做配对自助法，p < {SIGNIFICANT}）相比，更差：{names(worse, 'zh')}。"
-            f"未发现差异：{names(alike, 'zh')}。更好：{names(better, 'zh')}。"
-            f"没有因果掩码时损失降到每词元 {_mean(unmasked.valid_nll):.2f} 纳特，因为答案可以照抄，"
-            f"而逐词生成的译文 BLEU 为 {_mean(unmasked.bleu):.1f}。"
-            f"若去掉每个被认为必要的部分都变差，则说法成立；没有变差的：{names(spared, 'zh')}。",
+            f"对所有种子的句子做配对自助法，p < {SIGNIFICANT}）相比，更差：{names(worse, 'zh')}。未发现差异："
+            f"{names(alike, 'zh')}。更好：{names(better, 'zh')}。没有因果掩码时损失降到每词元 "
+            f"{_mean(unmasked.valid_nll):.2f} 纳特，因为答案可以照抄，而逐词生成的译文 BLEU 为 "
+            f"{_mean(unmasked.bleu):.1f}。若去掉每个被认为必要的部分都变差，则说法成立；没有变差的："
+            f"{names(spared, 'zh')}。",
         ),
         tables=(_table(judged),),
         charts=(_chart(judged),),

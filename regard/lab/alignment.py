@@ -142,6 +142,8 @@ def alignment(setting: Setting) -> Finding:
     bench = bench_for(KFTT, setting)
     assert setting.data is not None
     gold = read_gold(setting.data / GOLD, list(bench.test))
+    if not gold:
+        raise ValueError(f"none of the pairs in {setting.data / GOLD} is in the {KFTT.test} text of {KFTT.folder}")
     chosen = [trial for trial in trials(BASE, (setting.seed,), setting.steps) if not trial.name.endswith("-rnn")]
     machines = {outcome.machine for outcome in outcomes(chosen, bench)}
     rates = {
@@ -167,16 +169,13 @@ def alignment(setting: Setting) -> Finding:
         verdict="measured",
         outcome=Words(
             f"On {len(gold)} sentences, the best attention of the Transformer ({what}, layer {best.layer + 1}, where a "
-            "word is "
-            f"{best.where}) has an alignment error rate of {transformer[best]:.3f}; what `--align` reads has {used:.3f}. "
-            "The RNN's "
-            f"one attention, where a word is predicted, has {of_rnn:.3f}. Layers and heads differ widely: from "
-            f"{min(transformer.values()):.2f} to {max(transformer.values()):.2f}.",
+            f"word is {best.where}) has an alignment error rate of {transformer[best]:.3f}; what `--align` reads has "
+            f"{used:.3f}. The RNN's one attention, where a word is predicted, has {of_rnn:.3f}. Layers and heads differ "
+            f"widely: from {min(transformer.values()):.2f} to {max(transformer.values()):.2f}.",
             f"在 {len(gold)} 个句子上，Transformer 最好的注意力（第 {best.layer + 1} 层，"
             f"{'单个头' if best.head != MEAN else '各头平均'}，"
-            f"词{'被预测' if best.where == 'predicted' else '被输入'}之处）的对齐错误率为 "
-            f"{transformer[best]:.3f}；`--align` 所用的为 {used:.3f}。RNN 唯一的注意力（词被预测之处）为 {of_rnn:.3f}。"
-            "各层各头差别很大：从 "
+            f"词{'被预测' if best.where == 'predicted' else '被输入'}之处）的对齐错误率为 {transformer[best]:.3f}；"
+            f"`--align` 所用的为 {used:.3f}。RNN 唯一的注意力（词被预测之处）为 {of_rnn:.3f}。各层各头差别很大：从 "
             f"{min(transformer.values()):.2f} 到 {max(transformer.values()):.2f}。",
         ),
         tables=(

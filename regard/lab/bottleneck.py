@@ -191,23 +191,19 @@ def told(
         title=Words("One fixed vector is a bottleneck", "一个固定长度的向量是瓶颈"),
         claim=Words(
             "Notes 001 and 004: an RNN encoder–decoder has to press the whole source into one vector and loses what is "
-            "long; "
-            "attention lets each step look at the source itself.",
+            "long; attention lets each step look at the source itself.",
             "笔记 001、004：RNN 编码器-解码器要把整个源序列压缩成一个向量，序列一长就丢失信息；"
             "注意力让每一步都能直接看源序列。",
         ),
         verdict=_verdict(short, long),
         outcome=Words(
             f"Symbols in their place, strings of up to {SHORT} → of {LONG} and more, both tasks and {len(seeds)} seeds "
-            "together, "
-            f"after {steps:,} updates each: {listed_en} (guessing: {GUESSED:.0%}). It holds where a system with attention "
-            "has "
-            f"learnt short strings ({LEARNT:.0%}), keeps {KEPT:.0%} of that on long ones and is {AHEAD:.0%} ahead of the "
-            "RNN there.",
+            f"together, after {steps:,} updates each: {listed_en} (guessing: {GUESSED:.0%}). It holds where a system with "
+            f"attention has learnt short strings ({LEARNT:.0%}), keeps {KEPT:.0%} of that on long ones and is {AHEAD:.0%} "
+            "ahead of the RNN there.",
             f"放对位置的符号，长度至多 {SHORT} → {LONG} 以上，两个任务与 {len(seeds)} 个种子合计，各 {steps:,} 次更新："
-            f"{listed_zh}"
-            f"（猜测：{GUESSED:.0%}）。判断标准：某个带注意力的系统学会短串（{LEARNT:.0%}），在长串上保持其 {KEPT:.0%}，"
-            f"并领先 RNN {AHEAD:.0%}。",
+            f"{listed_zh}（猜测：{GUESSED:.0%}）。判断标准：某个带注意力的系统学会短串（{LEARNT:.0%}），在长串上保持其 "
+            f"{KEPT:.0%}，并领先 RNN {AHEAD:.0%}。",
         ),
         tables=(_table(means, num_parameters),),
         charts=tuple(_chart(task, results, means, seeds) for task in range(len(TASKS))),

@@ -46,6 +46,9 @@ def run(settings: LabSettings) -> None:
     output = settings.output or (Path("lab.html") if everything else None)
     if output is not None and output.suffix not in (".html", ".json"):
         raise ValueError(f"{output} must end in .html or .json, which say what is to be written")
+    for one in chosen:
+        if one.needs_corpus and settings.data is None:
+            raise ValueError(f"{one.name} trains on a corpus; give the folder in which the corpora are with --data")
     device = str(find_device(settings.device))
     stored = [one for one in stored_findings(settings.stored) if everything or one.name in settings.names]
     if output is not None:
@@ -54,16 +57,16 @@ def run(settings: LabSettings) -> None:
     try:
         perform(chosen, settings, device, findings)
     finally:  # also when it is stopped: what is done is kept
-        if output is not None:
+        if output is not None and findings:
             write(output, findings, stored, chosen, settings.language)
             Console(stderr=True, highlight=False, markup=False).print(
                 f"{output}: {len(findings)} of {len(chosen)} experiments", soft_wrap=True
             )
-    if everything:
-        print_summary(in_order(findings, chosen), console, settings.language)
-        return
-    for finding in findings:
-        print_finding(finding, console, settings.language)
+        if everything:
+            print_summary(in_order(findings, chosen), console, settings.language)
+        else:
+            for finding in findings:
+                print_finding(finding, console, settings.language)
 
 
 def chosen_experiments(names: Sequence[str], *, with_corpora: bool = False) -> tuple[Experiment, ...]:

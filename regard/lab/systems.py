@@ -156,8 +156,8 @@ def told(name: str, corpus: str, bench: Bench, found: Sequence[Result]) -> Findi
             f"BLEU of the shortest → the longest fifth of the sentences, after {steps:,} updates, mean of {len(seeds)} "
             f"seed{'s' if len(seeds) > 1 else ''}: {en}. It holds if the share that the RNN keeps is smaller than both "
             f"others' by {SHARE:.0%} or more, and nothing is decided before the others have a BLEU of {LEARNT:g}.",
-            f"最短五分之一 → 最长五分之一句子的 BLEU，{steps:,} 次更新后，{len(seeds)} 个种子平均：{zh}。"
-            f"判断标准：RNN 保持的比例比另外两者都小 {SHARE:.0%} 以上；另外两者的 BLEU 未到 {LEARNT:g} 时不作判断。",
+            f"最短五分之一 → 最长五分之一句子的 BLEU，{steps:,} 次更新后，{len(seeds)} 个种子平均：{zh}。判断标准：RNN "
+            f"保持的比例比另外两者都小 {SHARE:.0%} 以上；另外两者的 BLEU 未到 {LEARNT:g} 时不作判断。",
         ),
         tables=(_summary(found), _lengths(found, bench)),
         charts=(_chart(found, bench, corpus),),

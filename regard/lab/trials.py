@@ -102,18 +102,18 @@ def bench_for(corpus: Corpus, setting: Setting) -> Bench:
 
 
 def outcomes(trials: Sequence[Trial], bench: Bench) -> Iterator[Outcome]:
-    """As they come, those that were done before first."""
-    waiting = []
-    for trial in trials:
-        path = _path(trial, bench)
-        if path.exists():
-            yield _read(path)
-        else:
-            waiting.append(trial)
-    # Processes of their own, each for one trial after the other: a model that fails takes nobody with it.
+    """As they come, those that were done before first. Where one fails, those that have begun are finished, and kept."""
+    done = {trial.name + str(trial.seed): _read(trial, bench) for trial in trials if _path(trial, bench).exists()}
+    yield from done.values()
+    waiting = [trial for trial in trials if trial.name + str(trial.seed) not in done]
     with ProcessPoolExecutor(bench.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(attempt, trial, bench) for trial in waiting]):
-            yield future.result()
+        futures = [pool.submit(attempt, trial, bench) for trial in waiting]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def attempt(trial: Trial, bench: Bench) -> Outcome:
@@ -142,7 +142,8 @@ def attempt(trial: Trial, bench: Bench) -> Outcome:
         num_parameters=sum(parameter.numel() for parameter in translator.models[0].parameters()),
         machine=machine(bench.device),
     )
-    write_atomically(_path(trial, bench), json.dumps(asdict(outcome), ensure_ascii=False).encode())
+    kept = {"settings": trial.settings, "outcome": asdict(outcome)}
+    write_atomically(_path(trial, bench), json.dumps(kept, ensure_ascii=False).encode())
     return outcome
 
 
@@ -150,5 +151,10 @@ def _path(trial: Trial, bench: Bench) -> Path:
     return bench.work / f"{bench.run(trial).name}.json"
 
 
-def _read(path: Path) -> Outcome:
-    return read_table(Outcome, json.loads(path.read_text(encoding="utf-8")))
+def _read(trial: Trial, bench: Bench) -> Outcome:
+    """What came of it before, if it was this one."""
+    path = _path(trial, bench)
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    if kept["settings"] != trial.settings:
+        raise ValueError(f"{path} came of other settings; choose another folder with --work, or delete it")
+    return read_table(Outcome, kept["outcome"])

@@ -1,4 +1,4 @@
-"""Sections 3.4 and 3.5: embeddings, and the two ways of telling positions apart."""
+"""Sections 3.4 and 3.5: embeddings, and the two ways of telling positions apart, or none."""
 
 import math
 from collections.abc import Callable

@@ -19,6 +19,7 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     | W_O, feed-forward, pre-norm      | Glorot             | the stream is normalised before every sub-layer             |
     | W_O, feed-forward, post-norm     | Glorot · (8N)^-¼   | sub-layers start as corrections of the stream: at full size |
     |                                  | (decoder (12N)^-¼) | six of them make all positions alike, and nothing is learnt |
+    | an RNN's keys, v, bridge, output | Glorot · (12N)^-¼  | as its systems were measured (EXPERIMENTS.md)               |
     | an RNN's input matrices          | Glorot, by gate    |                                                             |
     | an RNN's recurrent matrices      | orthogonal, by gate| what goes round neither grows nor fades                     |
     | an LSTM's forget gates           | bias 1             | remembering comes first (Gers et al. 2000)                  |
@@ -69,7 +70,7 @@ def depth_factor(name: str, config: ModelConfig) -> float:
     if config.kind == "language":
         writes = name.endswith(("attention.output.weight", "feed_forward.outer.weight"))
         return (2 * config.decoder_layers) ** -0.5 if writes else 1.0
-    if config.norm == "pre" or "query" in name or "key_value" in name:
+    if "query" in name or "key_value" in name or (config.norm == "pre" and not config.is_recurrent):
         return 1.0
     is_encoder = name.startswith("encoder.")
     return float((8 * config.encoder_layers if is_encoder else 12 * config.decoder_layers) ** -0.25)

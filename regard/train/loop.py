@@ -94,9 +94,9 @@ class Training:
     def _require_positions(self) -> None:
         """Learned positions end; to find that out when validating would be late."""
         model = self.config.model
-        if model.positions != "learned" or not isinstance(self.stream, BatchStream):
+        if model.kind != "transformer" or model.positions != "learned":
             return
-        assert isinstance(self.valid, ValidationText)
+        assert isinstance(self.stream, BatchStream) and isinstance(self.valid, ValidationText)
         for name, store in (("training", self.stream.store), ("validation", self.valid.store)):
             longest = int(max(store.src.lengths.max(), store.tgt.lengths.max())) + 1
             if longest > model.max_positions:

@@ -66,6 +66,7 @@ def test_a_page_in_chinese_with_what_is_stored(tmp_path: Path) -> None:
         (["rank", "--stored", "nowhere"], "there is no folder nowhere"),
         (["rank", "--stored", "bad"], "bad/one.json holds no findings of the lab: this is no JSON"),
         (["rank", "--device", "abacus"], "the device 'abacus' is not to be had here"),
+        (["rank", "systems", "-o", "bad/one.json"], "systems trains on a corpus; give the folder in which the corpora are"),
         (["all", "--minutes", "0"], "--minutes"),
         (["all", "--minutes", "soon"], "--minutes"),
         (["rank", "--lang", "de"], "--lang"),
@@ -79,6 +80,7 @@ def test_mistakes_get_one_sentence_and_exit_code_2(tmp_path: Path, arguments: li
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"bad"}
+    assert (tmp_path / "bad" / "one.json").read_text(encoding="utf-8") == "{"  # what was there before is there
 
 
 def test_all_within_minutes_is_one_page(tmp_path: Path) -> None:

@@ -165,9 +165,13 @@ def test_what_was_tried_before_is_not_tried_again(tmp_path: Path, monkeypatch: p
     """Also where two names differ behind a dot."""
     tried = [Trial(f"lr-{rate}", 1, {}) for rate in (0.001, 0.002)]
     for trial in tried:
-        (tmp_path / f"{trial.name}-1.json").write_text(json.dumps(asdict(outcome(trial.name, 1, ["a"]))), encoding="utf-8")
+        kept = {"settings": trial.settings, "outcome": asdict(outcome(trial.name, 1, ["a"]))}
+        (tmp_path / f"{trial.name}-1.json").write_text(json.dumps(kept), encoding="utf-8")
     monkeypatch.setattr(trials, "attempt", None)
-    assert [one.name for one in outcomes(tried, bench_of(["a"], tmp_path))] == ["lr-0.001", "lr-0.002"]
+    bench = bench_of(["a"], tmp_path)
+    assert [one.name for one in outcomes(tried, bench)] == ["lr-0.001", "lr-0.002"]
+    with pytest.raises(ValueError, match=r"lr-0\.001-1\.json came of other settings"):
+        list(outcomes([replace(tried[0], settings={"train": {"steps": 7}})], bench))
 
 
 def test_without_a_corpus_it_is_asked_for(tmp_path: Path) -> None:

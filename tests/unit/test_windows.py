@@ -1,5 +1,6 @@
 """Plain text for language models: prepared, stored, and seen through windows that leave nothing out."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,15 @@ def test_weights_say_how_often_a_text_is_seen(tmp_path: Path) -> None:
     half = replace(twice, weights=np.full(40, 0.5))
     counts = [len(half.windows(epoch).texts) for epoch in range(20)]
     assert 15 < np.mean(counts) < 25 and len(set(counts)) > 1
+
+
+@pytest.mark.parametrize("weight", [2.0, 2.5, 3.0])
+def test_no_text_follows_itself_however_often_it_is_seen(tmp_path: Path, weight: float) -> None:
+    """Attention sees across the borders of texts: what it could copy from the one before would be no lesson."""
+    stream = make_stream(tmp_path, random_rows(40), weight=weight)
+    numbers = stream.windows(0).texts.tolist()
+    assert sorted(set(numbers)) == list(range(40))
+    assert all(one != other for one, other in itertools.pairwise(numbers))
 
 
 def test_the_largest_batch_is_whole(tmp_path: Path) -> None:
