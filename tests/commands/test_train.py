@@ -233,7 +233,7 @@ DATA = {"train": [{"src": "a.de", "tgt": "a.en"}], "valid": {"src": "v.de", "tgt
         ({"data": DATA, "train": {"warmpu": 3}}, "there is no setting train.warmpu; did you mean train.warmup?"),
         ({"data": DATA, "model": {"d_modle": 3}}, "there is no setting model.d_modle; did you mean model.d_model?"),
         ({"data": DATA, "model": {"pad_id": 3}}, "model.pad_id comes from the tokenizer; set data.vocab_size instead"),
-        ({"data": DATA, "model": {"kind": "rnnn"}}, "model.kind is 'rnnn'; it must be one of transformer"),
+        ({"data": DATA, "model": {"kind": "rnnn"}}, "there is no kind of model 'rnnn'; did you mean rnn?"),
         ({"data": DATA, "preset": "smal"}, "there is no preset 'smal'; did you mean small?"),
         ({"data": DATA, "train": 3}, "train must be a table of settings, but is 3"),
         ({"data": DATA, "train": {"device": "gpu"}}, "the device 'gpu' is not to be had here; try --device cpu"),
