@@ -21,6 +21,7 @@ import regard
 from regard.checkpoint import Checkpoint, Run, Weights, weights_bytes
 from regard.config import RunConfig
 from regard.data.stream import BatchStream, Place
+from regard.data.windows import TextStream
 from regard.text.tokenizer import Tokenizer
 from regard.train.device import advice_on_memory, synchronize
 from regard.train.distributed import Processes
@@ -138,7 +139,9 @@ class Training:
         self.learner.model.zero_grad(set_to_none=True)
 
     def advice_on_memory(self) -> AbstractContextManager[None]:
-        train = self.config.train
+        train, context = self.config.train, self.config.model.context
+        if isinstance(self.stream, TextStream) and self.stream.batch_tokens < 2 * context:
+            return advice_on_memory(f"try --set model.context={context // 2}: a batch is one window already")
         return advice_on_memory(
             f"try --batch-tokens {train.batch_tokens // 2}, or --set train.accumulation={2 * train.accumulation}, which "
             "cuts an update into smaller batches and learns the same"

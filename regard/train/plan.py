@@ -52,7 +52,7 @@ def open_training_text(folder: Path, model: ModelConfig, config: TrainConfig, to
         store=TextStore.open(folder, "train"),
         weights=pair_weights(read_report(folder)["corpora"]),
         context=model.context,
-        batch_tokens=batch_tokens(config),
+        batch_tokens=max(batch_tokens(config), model.context),  # a window is the least there is
         seed=config.seed,
     )
 
