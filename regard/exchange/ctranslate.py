@@ -41,8 +41,8 @@ def spec_of(model: Transformer, tokenizer: Tokenizer) -> Any:
         pre_norm=config.norm == "pre",
         activation=TheirActivation[ACTIVATIONS[config.activation]],
     )
-    spec.encoder.embeddings[0].weight = _copy(model.src_embedding.weight)
-    spec.decoder.embeddings.weight = _copy(model.tgt_embedding.weight)
+    spec.encoder.embeddings[0].weight = _copy(model.embeddings.source.weight)
+    spec.decoder.embeddings.weight = _copy(model.embeddings.target.weight)
     spec.decoder.projection.weight = _copy(model.output_weight)
     if model.output_bias is not None:
         spec.decoder.projection.bias = _copy(model.output_bias)

@@ -127,7 +127,7 @@ def state_of(model: Transformer) -> State:
 
 def _embeddings(model: Transformer, order: Int[Tensor, " D"]) -> State:
     """One matrix is saved once, under the name that the others are tied to."""
-    src, tgt = model.src_embedding.weight[:, order], model.tgt_embedding.weight[:, order]
+    src, tgt = model.embeddings.source.weight[:, order], model.embeddings.target.weight[:, order]
     if model.config.shared_embeddings == "all":
         return {"model.shared.weight": src}
     state = {"model.encoder.embed_tokens.weight": src, "model.decoder.embed_tokens.weight": tgt}

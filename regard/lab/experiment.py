@@ -18,9 +18,7 @@ class Setting:
     """What an experiment is told. Several seeds are this one and those after it."""
 
     seed: int = 1
-    seconds: float = (
-        60.0  # that it may take; who cannot keep to it does less, and says so; training on a corpus does not
-    )
+    seconds: float = 60.0  # that it may take; who cannot keep to it does less, and says so; training on a corpus does not
     device: str = "cpu"
     # Of experiments that train on a corpus.
     data: Path | None = None  # the folder of its files

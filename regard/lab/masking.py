@@ -114,7 +114,7 @@ def influence(seed: int, *, causal: bool, length: int = LENGTH) -> Float[Tensor,
     src, tgt_in = distinct_ids(seed, length), distinct_ids(seed + 1, length)
     recorder = None if causal else Recorder(Intervention(causal=False))
     states = model.decode(tgt_in, model.encode(src), model.padding_mask(src), recorder)[0]  # (T, D)
-    weight = model.tgt_embedding.weight
+    weight = model.embeddings.target.weight
     rows = []
     for state in states:
         gradients = [torch.autograd.grad(one, weight, retain_graph=True)[0][tgt_in[0]] for one in state]

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import SharedEmbeddings
+
 
 class Embedding(nn.Module):
     """Section 3.4: a vector for each token, multiplied by √d_model where it is `scaled`. The matrix may also serve as output
@@ -20,6 +22,30 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return F.embedding(ids, self.weight) * self.scale
+
+
+class Embeddings(nn.Module):
+    """Section 3.4: the matrices of source, target and output. Only what is a matrix of its own is kept here, so that what is
+    shared has one name, and stands in a checkpoint once."""
+
+    def __init__(self, src_vocab_size: int, tgt_vocab_size: int, d_model: int, *, shared: SharedEmbeddings) -> None:
+        super().__init__()
+        self.src = Embedding(src_vocab_size, d_model)
+        self.tgt = None if shared == "all" else Embedding(tgt_vocab_size, d_model)
+        self.output = Embedding(tgt_vocab_size, d_model) if shared == "none" else None
+
+    @property
+    def source(self) -> Embedding:
+        return self.src
+
+    @property
+    def target(self) -> Embedding:
+        return self.src if self.tgt is None else self.tgt
+
+    @property
+    def output_weight(self) -> Float[Tensor, "V D"]:
+        """The matrix of the pre-softmax map."""
+        return (self.target if self.output is None else self.output).weight
 
 
 def sinusoids(num_positions: int, d_model: int) -> Float[Tensor, "T D"]:

@@ -19,7 +19,7 @@ from regard.model.attention import MultiHeadAttention, split_heads
 from regard.model.cache import DecoderCache, KeyValue, LayerCache
 from regard.model.embedding import Embedding
 from regard.model.initialisation import initialise
-from regard.model.layers import Dropout, Linear, PackedWeight, linear
+from regard.model.layers import Dropout, Linear, PackedWeight, linear, pack_linears
 from regard.model.trace import Intervention, Recorder, Trace
 
 
@@ -157,9 +157,7 @@ class LanguageModel(nn.Module):
         """Keeps the matrices a second time, in the order that makes decoding on a CPU fast; elsewhere it does nothing."""
         if PackedWeight.is_possible(self.output_weight):
             self.packed_output = PackedWeight(self.output_weight)
-            for module in self.layers.modules():
-                if isinstance(module, Linear):
-                    module.packed = PackedWeight(module.weight)
+            pack_linears(self.layers)
 
     @property
     def output_weight(self) -> Float[Tensor, "V D"]:

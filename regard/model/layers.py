@@ -102,6 +102,13 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias, self.packed)
 
 
+def pack_linears(module: nn.Module) -> None:
+    """Every affine map below keeps its matrix a second time, packed."""
+    for one in module.modules():
+        if isinstance(one, Linear):
+            one.packed = PackedWeight(one.weight)
+
+
 def kept(x: Float[Tensor, "*shape"], p: float) -> Bool[Tensor, "*shape"]:
     """True with probability 1 - p (to 2⁻¹⁶), from 16 random bits an element: a fifth of the time of `bernoulli_`."""
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device).random_(-(2**63), None)

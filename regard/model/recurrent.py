@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.config import Cell, ModelConfig, Score
-from regard.model.embedding import Embedding
+from regard.model.embedding import Embeddings
 from regard.model.initialisation import initialise
-from regard.model.layers import Dropout, Linear, PackedWeight, linear
+from regard.model.layers import Dropout, Linear, PackedWeight, linear, pack_linears
 from regard.model.recurrent_cache import LayerState, Memory, RecurrentCache, State
 from regard.model.trace import AttentionTrace, Intervention, Recorder, Trace
 
@@ -141,11 +141,9 @@ class Recurrent(nn.Module):
         assert config.is_recurrent
         self.config = config
         self.has_attention = config.kind == "rnn-attention"
-        self.embeddings = nn.ModuleDict({"src": Embedding(config.src_vocab_size, config.d_model)})
-        if config.shared_embeddings != "all":
-            self.embeddings["tgt"] = Embedding(config.tgt_vocab_size, config.d_model)
-        if config.shared_embeddings == "none":
-            self.embeddings["output"] = Embedding(config.tgt_vocab_size, config.d_model)
+        self.embeddings = Embeddings(
+            config.src_vocab_size, config.tgt_vocab_size, config.d_model, shared=config.shared_embeddings
+        )
         self.output_bias = nn.Parameter(torch.empty(config.tgt_vocab_size)) if config.output_bias else None
         self.embedding_dropout = Dropout(config.embedding_dropout)
         self.encoder = RecurrentEncoder(config, both_ways=self.has_attention)
@@ -163,23 +161,12 @@ class Recurrent(nn.Module):
         """Keeps the matrices a second time, in the order that makes decoding on a CPU fast; elsewhere it does nothing."""
         if PackedWeight.is_possible(self.output_weight):
             self.packed_output = PackedWeight(self.output_weight)
-            for module in self.modules():
-                if isinstance(module, Linear):
-                    module.packed = PackedWeight(module.weight)
-
-    @property
-    def src_embedding(self) -> Embedding:
-        return cast("Embedding", self.embeddings["src"])
-
-    @property
-    def tgt_embedding(self) -> Embedding:
-        return cast("Embedding", self.embeddings["tgt" if "tgt" in self.embeddings else "src"])
+            pack_linears(self)
 
     @property
     def output_weight(self) -> Float[Tensor, "V D"]:
         """The matrix of the pre-softmax map."""
-        own = cast("Embedding", self.embeddings["output"]) if "output" in self.embeddings else self.tgt_embedding
-        return own.weight
+        return self.embeddings.output_weight
 
     def forward(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Logits of every next token, given the target up to there."""
@@ -195,7 +182,7 @@ class Recurrent(nn.Module):
 
     def encode(self, src: Int[Tensor, "B S"], recorder: Recorder | None = None) -> Float[Tensor, "B S M"]:
         """The encoder's states h_1 … h_S; where it reads both ways, both side by side."""
-        x = self.embedding_dropout(self.src_embedding(src))
+        x = self.embedding_dropout(self.embeddings.source(src))
         if recorder is not None:
             recorder.add_residual("encoder", x)
         memory: Tensor = self.encoder(x, (src != self.config.pad_id).sum(1), recorder)
@@ -280,7 +267,7 @@ class Recurrent(nn.Module):
         )
 
     def _embed(self, ids: Int[Tensor, "B T"], recorder: Recorder | None) -> Float[Tensor, "B T D"]:
-        y: Tensor = self.embedding_dropout(self.tgt_embedding(ids))
+        y: Tensor = self.embedding_dropout(self.embeddings.target(ids))
         if recorder is not None:
             recorder.add_residual("decoder", y)
         return y

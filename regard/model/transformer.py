@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from regard.config import Ablation, ModelConfig
 from regard.model.attention import CrossAttention, SelfAttention, Shared
 from regard.model.cache import DecoderCache, KeyValue, LayerCache
-from regard.model.embedding import Embedding, LearnedPositions, NoPositions, SinusoidalPositions
+from regard.model.embedding import Embeddings, LearnedPositions, NoPositions, SinusoidalPositions
 from regard.model.initialisation import initialise
-from regard.model.layers import Dropout, FeedForward, Linear, PackedWeight, Residual, linear
+from regard.model.layers import Dropout, FeedForward, PackedWeight, Residual, linear, pack_linears
 from regard.model.trace import Intervention, Recorder, Stack, Trace
 
 MOST_PADDING = 32  # tokens
@@ -89,12 +89,9 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        # Only what is a matrix of its own: what is shared has one name here, and so in a checkpoint.
-        self.embeddings = nn.ModuleDict({"src": Embedding(config.src_vocab_size, config.d_model)})
-        if config.shared_embeddings != "all":
-            self.embeddings["tgt"] = Embedding(config.tgt_vocab_size, config.d_model)
-        if config.shared_embeddings == "none":
-            self.embeddings["output"] = Embedding(config.tgt_vocab_size, config.d_model)
+        self.embeddings = Embeddings(
+            config.src_vocab_size, config.tgt_vocab_size, config.d_model, shared=config.shared_embeddings
+        )
         self.output_bias = nn.Parameter(torch.empty(config.tgt_vocab_size)) if config.output_bias else None
         self.src_positions = _positions(config)
         self.tgt_positions = _positions(config) if config.positions == "learned" else self.src_positions
@@ -116,23 +113,12 @@ class Transformer(nn.Module):
         """Keeps the matrices a second time, in the order that makes decoding on a CPU fast; elsewhere it does nothing."""
         if PackedWeight.is_possible(self.output_weight):
             self.packed_output = PackedWeight(self.output_weight)
-            for module in self.modules():
-                if isinstance(module, Linear):
-                    module.packed = PackedWeight(module.weight)
-
-    @property
-    def src_embedding(self) -> Embedding:
-        return cast("Embedding", self.embeddings["src"])
-
-    @property
-    def tgt_embedding(self) -> Embedding:
-        return cast("Embedding", self.embeddings["tgt" if "tgt" in self.embeddings else "src"])
+            pack_linears(self)
 
     @property
     def output_weight(self) -> Float[Tensor, "V D"]:
         """The matrix of the pre-softmax map."""
-        own = cast("Embedding", self.embeddings["output"]) if "output" in self.embeddings else self.tgt_embedding
-        return own.weight
+        return self.embeddings.output_weight
 
     def forward(self, src: Int[Tensor, "B S"], tgt_in: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Logits of every next token in one pass: position t sees the source and the target up to t."""
@@ -261,7 +247,7 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """Sections 3.4 and 3.5: dropout(embedding · √d_model + position)."""
         is_source = stack == "encoder"
-        x: Tensor = (self.src_embedding if is_source else self.tgt_embedding)(ids)
+        x: Tensor = (self.embeddings.source if is_source else self.embeddings.target)(ids)
         if recorder is None or recorder.intervention.positions:
             x = x + (self.src_positions if is_source else self.tgt_positions)(positions, extent)
         x = self.embedding_dropout(x)

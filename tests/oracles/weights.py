@@ -11,7 +11,7 @@ from regard.model.transformer import DecoderLayer, EncoderLayer, Transformer
 
 @torch.no_grad()
 def copy_into_torch_transformer(model: Transformer, peer: TorchTransformer) -> None:
-    peer.embedding.weight.copy_(model.src_embedding.weight)
+    peer.embedding.weight.copy_(model.embeddings.source.weight)
     layers: list[EncoderLayer | DecoderLayer] = [*model.encoder, *model.decoder]
     for layer, theirs in zip(layers, _layers_of(peer), strict=True):
         copy: list[tuple[str, nn.Linear, nn.Linear]] = [
@@ -80,7 +80,7 @@ def copy_into_marian(model: Transformer, peer: Any) -> None:
         writes_stream(theirs.fc2, layer.feed_forward.outer)
         norm(theirs.final_layer_norm, layer.feed_forward_residual.norm)
 
-    peer.model.shared.weight.copy_(model.src_embedding.weight[:, order])
+    peer.model.shared.weight.copy_(model.embeddings.source.weight[:, order])
     for encoder_layer, theirs in zip(model.encoder, peer.model.encoder.layers, strict=True):
         self_attention_and_feed_forward(theirs, encoder_layer)
     for decoder_layer, theirs in zip(model.decoder, peer.model.decoder.layers, strict=True):

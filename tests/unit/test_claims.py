@@ -103,7 +103,7 @@ def test_m6_no_output_depends_on_a_later_input(model: Transformer, ids: Ids) -> 
         output.retain_grad()
         embedded.append(output)
 
-    model.tgt_embedding.register_forward_hook(keep)
+    model.embeddings.target.register_forward_hook(keep)
     logits = model.project(model.decode(tgt_in, memory, mask))
     for i in range(6):
         embedded[0].grad = None
@@ -187,14 +187,14 @@ def test_m10_feed_forward_is_the_same_map_at_each_position(activation: str) -> N
 
 def test_m11_embeddings_are_scaled_and_shared_with_the_output(model: Transformer, ids: Ids) -> None:
     tokens = ids(1, 3)
-    equal(model.src_embedding(tokens), model.src_embedding.weight[tokens] * math.sqrt(16))
-    assert model.output_weight is model.tgt_embedding.weight is model.src_embedding.weight
+    equal(model.embeddings.source(tokens), model.embeddings.source.weight[tokens] * math.sqrt(16))
+    assert model.output_weight is model.embeddings.target.weight is model.embeddings.source.weight
     states = torch.randn(2, 16, dtype=torch.float64)
-    equal(model.project(states), states @ model.src_embedding.weight.T)
+    equal(model.project(states), states @ model.embeddings.source.weight.T)
     two_ways = make_model(shared_embeddings="target")
-    assert two_ways.output_weight is two_ways.tgt_embedding.weight is not two_ways.src_embedding.weight
+    assert two_ways.output_weight is two_ways.embeddings.target.weight is not two_ways.embeddings.source.weight
     apart = make_model(shared_embeddings="none")
-    assert len({id(w) for w in (apart.src_embedding.weight, apart.tgt_embedding.weight, apart.output_weight)}) == 3
+    assert len({id(w) for w in (apart.embeddings.source.weight, apart.embeddings.target.weight, apart.output_weight)}) == 3
     for its, names in ((model, {"src"}), (two_ways, {"src", "tgt"}), (apart, {"src", "tgt", "output"})):
         stored = {name for name in its.state_dict() if "embedding" in name}
         assert stored == {f"embeddings.{name}.weight" for name in names}  # what is shared is stored once

@@ -23,7 +23,7 @@ def test_the_table(norm: str, encoder_factor: float, decoder_factor: float) -> N
     config = ModelConfig(**BIG_ENOUGH, norm=norm, encoder_layers=2, decoder_layers=3, positions="learned")  # type: ignore[arg-type]
     model = Transformer(replace(config, shared_embeddings="none"))
     square, rectangle = math.sqrt(2 / 512), math.sqrt(2 / 1280)
-    for embedding in (model.src_embedding.weight, model.tgt_embedding.weight, model.output_weight):
+    for embedding in (model.embeddings.source.weight, model.embeddings.target.weight, model.output_weight):
         assert std_is(embedding, 1 / 16)
     assert std_is(model.src_positions.weight, math.sqrt(0.5))  # type: ignore[arg-type]
     for layer, factor in ((model.encoder[1], encoder_factor), (model.decoder[1], decoder_factor)):

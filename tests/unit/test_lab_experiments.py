@@ -135,9 +135,9 @@ def test_m6_influence_is_the_size_of_the_derivative() -> None:
         for dimension in range(16):
             states = []
             for direction in (step, -step):
-                model.tgt_embedding.weight[tgt_in[0, j], dimension] += direction
+                model.embeddings.target.weight[tgt_in[0, j], dimension] += direction
                 states.append(model.decode(tgt_in, model.encode(src), model.padding_mask(src))[0, i])
-                model.tgt_embedding.weight[tgt_in[0, j], dimension] -= direction
+                model.embeddings.target.weight[tgt_in[0, j], dimension] -= direction
             squares += float(((states[0] - states[1]) / (2 * step)).square().sum())
     assert float(found[i, j]) == pytest.approx(math.sqrt(squares), rel=1e-5)
     assert float(found[i, 3]) == 0.0

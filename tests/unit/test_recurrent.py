@@ -50,7 +50,7 @@ def test_no_output_depends_on_a_later_word(ids: Ids, kind: str) -> None:
     src, tgt = ids(1, 4), torch.arange(1, 7)[None]  # no token twice, so that a row of the gradient is one input's
     states = model.states(src, tgt)
     for place in range(6):
-        [grad] = torch.autograd.grad(states[0, place].square().sum(), [model.tgt_embedding.weight], retain_graph=True)
+        [grad] = torch.autograd.grad(states[0, place].square().sum(), [model.embeddings.target.weight], retain_graph=True)
         reached = grad[tgt[0]].abs().sum(-1)
         assert (reached[: place + 1] > 0).all()
         assert (reached[place + 1 :] == 0).all()
