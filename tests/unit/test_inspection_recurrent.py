@@ -117,7 +117,7 @@ def test_the_state_before_a_step_asks(translators: dict[str, Translator], name: 
     batch = collate([seen["source"]["ids"]], [seen["target"]["ids"]])
     cache = model.start(batch.src)
     for place, token in enumerate(batch.tgt_in[0]):
-        same(one["queries"][place], model.attention.query(cache.state[0][-1])[0, 0])
+        same(one["queries"][place], model.attention.query(cache.state[-1][0])[0, 0])
         model.step(token[None], cache)
 
 
