@@ -178,8 +178,8 @@ def describe(translator: Translator) -> Json:
 
 def _part_of(parameter: str) -> str:
     """Layers of a stack are taken together: `encoder.0.self_attention.output.weight` is of `encoder.self_attention`, and
-    an RNN's `decoder.layers.0.weight_ih_l0` of `decoder.layers`."""
-    stack, *inside = [name for name in parameter.split(".") if not name.isdigit()]
+    an RNN's `decoder.layers.0.weight_ih_l0` of `decoder`."""
+    stack, *inside = [name for name in parameter.split(".") if not name.isdigit() and name != "layers"]
     return f"{stack}.{inside[0]}" if stack in ("encoder", "decoder") and len(inside) > 1 else stack
 
 
