@@ -64,6 +64,14 @@ class TextBatch:
 AnyBatch = Batch | TextBatch
 
 
+@dataclass(frozen=True)
+class PackedBatch:
+    """A `Batch` without its padding, as `regard.model.packing` lays it out; mostly one array."""
+
+    arrays: list[npt.NDArray[np.int32]]
+    num_tokens: int  # to predict
+
+
 def collate(src: Sequence[Row], tgt: Sequence[Row]) -> Batch:
     """Rows of ids, padded at the end to the longest of their side. A source ends with EOS, so that none is empty."""
     targets = _padded(tgt)

@@ -11,6 +11,8 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 
 STRIPS = 1.6  # times √batches; measured to pad least (EXPERIMENTS.md)
+SPARE = 1.02  # of room on the smaller side of batches without padding
+ROOM_STEP = 128  # tokens; what matrix products like
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,29 @@ def epoch_batches(lengths: PairLengths, pairs: Indices, *, batch_tokens: int, se
     order = _shuffled_and_sorted(strip * (2 * int(src.max(initial=0)) + 1) + snake, random)
     batches = [pairs[order[start:end]] for start, end in _cuts(src[order], tgt[order], batch_tokens)]
     return [batches[n] for n in random.permutation(len(batches))]
+
+
+def packed_room(lengths: PairLengths, batch_tokens: int) -> tuple[int, int]:
+    """How many tokens of source and target a batch without padding has room for: `batch_tokens` on the side that has more
+    of them, on the other as many as go with that, and a little more, since batches differ."""
+    totals = int(lengths.src.sum()), int(lengths.tgt.sum())
+    least = int(max(lengths.src.max(), lengths.tgt.max()))
+    src, tgt = (max(least, min(batch_tokens, round(SPARE * batch_tokens * side / max(totals)))) for side in totals)
+    return -(-src // ROOM_STEP) * ROOM_STEP, -(-tgt // ROOM_STEP) * ROOM_STEP
+
+
+def packed_batches(lengths: PairLengths, pairs: Indices, *, room: tuple[int, int], seed: int, epoch: int) -> list[Indices]:
+    """Batches of any lengths, in random order, each filled until the next pair would not fit on one of its sides."""
+    shuffled = pairs[np.random.default_rng([seed, epoch, 2]).permutation(len(pairs))]
+    ends = [np.cumsum(side[shuffled]) for side in (lengths.src, lengths.tgt)]
+    batches, start = [], 0
+    while start < len(shuffled):
+        before = [int(side[start - 1]) if start else 0 for side in ends]
+        fits = (np.searchsorted(side, b + most, side="right") for side, b, most in zip(ends, before, room, strict=True))
+        end = max(start + 1, min(map(int, fits)))
+        batches.append(shuffled[start:end])
+        start = end
+    return batches
 
 
 def _shuffled_and_sorted(keys: Indices, random: np.random.Generator) -> Indices:

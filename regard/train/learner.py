@@ -16,7 +16,7 @@ from regard.model.kinds import Model, build
 from regard.train.distributed import Processes
 from regard.train.loss import Loss, smoothed_cross_entropy
 from regard.train.metrics import Totals
-from regard.train.schedule import learning_rate, paper_peak
+from regard.train.schedule import rate_of
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's, of each parameter
 
@@ -88,9 +88,7 @@ class Learner:
         return self._learning_rate(self.step)
 
     def _learning_rate(self, step: int) -> float:
-        config = self.config  # as it is now: a run by the clock may have been planned anew
-        peak = config.learning_rate or paper_peak(self._d_model, config.warmup)
-        return learning_rate(step, schedule=config.schedule, peak=peak, warmup=config.warmup, steps=config.steps)
+        return rate_of(self.config, self._d_model, step)  # as it is now: a run by the clock may have been planned anew
 
     def update(self, batches: Sequence[tuple[int, AnyBatch]], totals: Totals) -> None:
         """One step of Adam on the mean loss over the tokens of all processes' batches. `batches` are this process's, each

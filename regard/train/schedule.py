@@ -2,7 +2,7 @@
 
 import math
 
-from regard.config import Schedule
+from regard.config import Schedule, TrainConfig
 
 
 def learning_rate(step: int, *, schedule: Schedule, peak: float, warmup: int, steps: int) -> float:
@@ -22,3 +22,9 @@ def learning_rate(step: int, *, schedule: Schedule, peak: float, warmup: int, st
 def paper_peak(d_model: int, warmup: int) -> float:
     """Equation 3, d_model^-½ · min(step^-½, step · warmup^-1½), where its two branches meet."""
     return 1.0 / math.sqrt(d_model * warmup)
+
+
+def rate_of(config: TrainConfig, d_model: int, step: int) -> float:
+    """Of one step of a run."""
+    peak = config.learning_rate or paper_peak(d_model, config.warmup)
+    return learning_rate(step, schedule=config.schedule, peak=peak, warmup=config.warmup, steps=config.steps)

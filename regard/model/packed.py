@@ -1,0 +1,316 @@
+"""The Transformer's training pass over packed sentences, forward and backward written out, by the kernels of `regard.kernels`.
+
+It computes what `Transformer.states` and autograd compute (tests hold it to that), without padding and with little traffic
+between the matrix products: dropout, residual sum and LayerNorm are one pass, a sub-layer's gradient is added to that of the
+stream by its last product, and biases learn in kernels that read their gradient anyway. Weights are used in the precision of
+the arithmetic, and their gradients summed in float32.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.config import ModelConfig
+from regard.kernels.attention import Heads, attention, attention_gradient
+from regard.kernels.dropout import Dropout
+from regard.kernels.embedding import add_embedding_gradient, embed
+from regard.kernels.intervals import Intervals
+from regard.kernels.normalisation import Norm, Summed, add_norm, add_norm_gradient, norm, norm_gradient
+from regard.kernels.sums import add_column_sums, relu_gradient
+from regard.model.attention import CrossAttention, SelfAttention
+from regard.model.embedding import Embedding, SinusoidalPositions
+from regard.model.layers import FeedForward, Linear, Residual
+from regard.model.packing import Packing, Side
+from regard.model.parameters import FlatParameters
+from regard.model.transformer import Transformer
+
+
+def unserved(config: ModelConfig) -> str | None:
+    """What of this model the packed pass cannot do, or nothing."""
+    reasons = {
+        f"models of kind {config.kind}": config.kind != "transformer",
+        f"activation {config.activation}": config.activation != "relu",
+        "learned positions": config.positions == "learned",
+        "an output bias": config.output_bias,
+        "dropout on attention weights": config.attention_dropout > 0.0,
+        "dropout inside the feed-forward network": config.activation_dropout > 0.0,
+        f"ablation {config.ablation}": config.ablation != "none",
+        f"heads of {config.d_head}": config.d_head not in (16, 32, 64, 128),
+        f"d_model {config.d_model}": config.d_model % 8 != 0,
+    }
+    return next((what for what, holds in reasons.items() if holds), None)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """xWᵀ + b, and where the gradients of W and b are summed."""
+
+    weight: Float[Tensor, "O I"]
+    bias: Float[Tensor, " O"]
+    weight_grad: Float[Tensor, "O I"]
+    bias_grad: Float[Tensor, " O"]
+
+    @classmethod
+    def of(cls, linear: Linear, flat: FlatParameters) -> "Affine":
+        assert linear.bias is not None
+        weight, bias = linear.weight, linear.bias
+        return cls(flat.copy_of(weight), flat.copy_of(bias), flat.grad_of(weight), flat.grad_of(bias))
+
+    def __call__(self, x: Float[Tensor, "N I"]) -> Float[Tensor, "N O"]:
+        return torch.addmm(self.bias, x, self.weight.t())
+
+    def relu(self, x: Float[Tensor, "N I"]) -> Float[Tensor, "N O"]:
+        """max(0, xWᵀ + b), on a GPU by the product itself."""
+        hidden: Tensor = torch._addmm_activation(self.bias, x, self.weight.t())
+        return hidden
+
+    def product(self, x: Float[Tensor, "N I"]) -> Float[Tensor, "N O"]:
+        """Without the bias, which the residual sum adds."""
+        return x @ self.weight.t()
+
+    def learn(self, x: Float[Tensor, "N I"], grad: Float[Tensor, "N O"]) -> None:
+        """The matrix alone."""
+        add_product(self.weight_grad, grad.t(), x)
+
+    def learn_all(self, x: Float[Tensor, "N I"], grad: Float[Tensor, "N O"]) -> None:
+        self.learn(x, grad)
+        add_column_sums(grad, self.bias_grad)
+
+    def back(self, grad: Float[Tensor, "N O"], onto: Float[Tensor, "N I"] | None = None) -> Float[Tensor, "N I"]:
+        """The input's gradient; added to what is there already, where something is."""
+        return grad @ self.weight if onto is None else onto.addmm_(grad, self.weight)
+
+
+def add_product(into: Float[Tensor, "O I"], a: Float[Tensor, "O N"], b: Float[Tensor, "N I"]) -> None:
+    """into += ab, in float32 whatever a and b are."""
+    if a.device.type == "cuda" and a.dtype != torch.float32:
+        torch.addmm(into, a, b, out_dtype=torch.float32, out=into)
+    else:
+        into.addmm_(a.float(), b.float())
+
+
+class Sublayer(Protocol):
+    """What stands in a residual connection. `seen` is whatever its gradient needs."""
+
+    output: Affine  # whose bias the residual sum adds
+
+    def forward(self, x: Tensor, pass_: "Pass") -> tuple[Tensor, Any]: ...
+
+    def backward(self, grad: Tensor, seen: Any, pass_: "Pass", onto: Tensor | None) -> Tensor: ...
+
+
+class Pass:
+    """One batch on its way: what every sub-layer may need of it."""
+
+    def __init__(self, packing: Packing) -> None:
+        self.packing = packing
+        self.memory: Tensor | None = None
+        self.memory_grad: Tensor | None = None
+
+
+class PackedSelfAttention:
+    def __init__(self, module: SelfAttention, flat: FlatParameters) -> None:
+        self.query_key_value, self.output = Affine.of(module.query_key_value, flat), Affine.of(module.output, flat)
+        self.num_heads, self.is_encoder = module.num_heads, module.site == "encoder"
+
+    def _intervals(self, pass_: Pass) -> Intervals:
+        return pass_.packing.encoder if self.is_encoder else pass_.packing.decoder
+
+    def forward(self, x: Float[Tensor, "N D"], pass_: Pass) -> tuple[Tensor, Any]:
+        qkv = self.query_key_value(x)  # (N, 3D)
+        q, k, v = qkv.chunk(3, dim=1)
+        heads = attention(q, k, v, self._intervals(pass_), self.num_heads)
+        return self.output.product(heads.values), (x, qkv, heads)
+
+    def backward(self, grad: Float[Tensor, "N D"], seen: Any, pass_: Pass, onto: Tensor | None) -> Float[Tensor, "N D"]:
+        x, qkv, heads = seen
+        self.output.learn(heads.values, grad)
+        d_qkv = torch.empty_like(qkv)
+        (q, k, v), (dq, dk, dv) = qkv.chunk(3, dim=1), d_qkv.chunk(3, dim=1)
+        attention_gradient(q, k, v, heads, self._intervals(pass_), self.output.back(grad), (dq, dk, dv))
+        self.query_key_value.learn_all(x, d_qkv)
+        return self.query_key_value.back(d_qkv, onto)
+
+
+class PackedCrossAttention:
+    def __init__(self, module: CrossAttention, flat: FlatParameters) -> None:
+        self.query, self.key_value = Affine.of(module.query, flat), Affine.of(module.key_value, flat)
+        self.output = Affine.of(module.output, flat)
+        self.num_heads = module.num_heads
+
+    def forward(self, x: Float[Tensor, "T D"], pass_: Pass) -> tuple[Tensor, Any]:
+        assert pass_.memory is not None
+        q, kv = self.query(x), self.key_value(pass_.memory)  # (T, D), (S, 2D)
+        k, v = kv.chunk(2, dim=1)
+        heads = attention(q, k, v, pass_.packing.cross, self.num_heads)
+        return self.output.product(heads.values), (x, q, kv, heads)
+
+    def backward(self, grad: Float[Tensor, "T D"], seen: Any, pass_: Pass, onto: Tensor | None) -> Float[Tensor, "T D"]:
+        x, q, kv, heads = seen
+        assert pass_.memory is not None and isinstance(heads, Heads)
+        self.output.learn(heads.values, grad)
+        dq, d_kv = torch.empty_like(q), torch.empty_like(kv)
+        (k, v), (dk, dv) = kv.chunk(2, dim=1), d_kv.chunk(2, dim=1)
+        attention_gradient(q, k, v, heads, pass_.packing.cross, self.output.back(grad), (dq, dk, dv))
+        self.key_value.learn_all(pass_.memory, d_kv)
+        pass_.memory_grad = self.key_value.back(d_kv, pass_.memory_grad)
+        self.query.learn_all(x, dq)
+        return self.query.back(dq, onto)
+
+
+class PackedFeedForward:
+    def __init__(self, module: FeedForward, flat: FlatParameters) -> None:
+        self.inner, self.output = Affine.of(module.inner, flat), Affine.of(module.outer, flat)
+
+    def forward(self, x: Float[Tensor, "N D"], _pass: Pass) -> tuple[Tensor, Any]:
+        hidden = self.inner.relu(x)  # (N, F)
+        return self.output.product(hidden), (x, hidden)
+
+    def backward(self, grad: Float[Tensor, "N D"], seen: Any, _pass: Pass, onto: Tensor | None) -> Float[Tensor, "N D"]:
+        x, hidden = seen
+        self.output.learn(hidden, grad)
+        d_hidden = self.output.back(grad)
+        relu_gradient(d_hidden, hidden, self.inner.bias_grad)
+        self.inner.learn(x, d_hidden)
+        return self.inner.back(d_hidden, onto)
+
+
+class Seen(NamedTuple):
+    """What one residual connection leaves for the way back."""
+
+    of_sublayer: Any
+    summed: Summed
+
+
+class Stack:
+    """Sub-layers in their residual connections. Post-norm, the stream is what was normed; pre-norm, it goes on by itself, in
+    float32, and each sum is normed for the sub-layer after it, the last one by the norm that ends the stack."""
+
+    def __init__(
+        self, sublayers: Sequence[Sublayer], norms: Sequence[Norm], *, first_site: int, dropout: float, pre: bool
+    ) -> None:
+        assert len(norms) == len(sublayers) + pre
+        self.sublayers, self.norms = sublayers, norms
+        self.first_site, self.dropout, self.pre = first_site, dropout, pre
+
+    def _dropout(self, number: int, pass_: Pass) -> Dropout:
+        return Dropout(pass_.packing.seed, self.first_site + number, self.dropout)
+
+    def forward(self, x: Float[Tensor, "N D"], pass_: Pass, dtype: torch.dtype) -> tuple[Float[Tensor, "N D"], list[Any]]:
+        tape: list[Any] = []
+        stream = x
+        if self.pre:
+            tape.append(norm(stream, self.norms[0], dtype))
+            x = tape[0].normed
+        for number, sublayer in enumerate(self.sublayers):
+            y, of_sublayer = sublayer.forward(x, pass_)
+            by = self.norms[number + self.pre]
+            summed = add_norm(stream, y, sublayer.output.bias, by, self._dropout(number, pass_))
+            tape.append(Seen(of_sublayer, summed))
+            x = summed.normed
+            stream = summed.stream if self.pre else x
+        return x, tape
+
+    def backward(self, grad: Float[Tensor, "N D"], tape: list[Any], pass_: Pass) -> Float[Tensor, "N D"]:
+        """Empties the tape, so that what is not needed any more makes room."""
+        stream_grad: Tensor | None = None
+        for number in reversed(range(len(self.sublayers))):
+            sublayer, (of_sublayer, summed) = self.sublayers[number], tape.pop()
+            by = self.norms[number + self.pre]
+            dropout = self._dropout(number, pass_)
+            dx, dy = add_norm_gradient(summed, grad, stream_grad, by, sublayer.output.bias_grad, dropout)
+            if self.pre:
+                stream_grad, grad = dx, sublayer.backward(dy, of_sublayer, pass_, None)
+            else:
+                grad = sublayer.backward(dy, of_sublayer, pass_, dx)
+        if not self.pre:
+            return grad
+        assert stream_grad is not None
+        return stream_grad + norm_gradient(tape.pop(), grad, self.norms[0])
+
+
+class PackedTransformer:
+    """A `Transformer` whose parameters stand in `flat`, for training."""
+
+    def __init__(self, model: Transformer, flat: FlatParameters) -> None:
+        config = model.config
+        assert unserved(config) is None
+        self.config, self.flat, self.model = config, flat, model
+        self.pre = config.norm == "pre"
+        norms = [_norm(one.norm, flat) for layer in model.encoder for one in _residuals(layer)]
+        encoder: list[Sublayer] = []
+        for layer in model.encoder:
+            encoder += [PackedSelfAttention(layer.self_attention, flat), PackedFeedForward(layer.feed_forward, flat)]
+        self.encoder = self._stack(encoder, norms, model.encoder_norm, first_site=2)
+        norms = [_norm(one.norm, flat) for layer in model.decoder for one in _residuals(layer)]
+        decoder: list[Sublayer] = []
+        for layer in model.decoder:
+            decoder += [
+                PackedSelfAttention(layer.self_attention, flat),
+                PackedCrossAttention(layer.cross_attention, flat),
+                PackedFeedForward(layer.feed_forward, flat),
+            ]
+        self.decoder = self._stack(decoder, norms, model.decoder_norm, first_site=2 + len(encoder))
+
+    def _stack(self, sublayers: list[Sublayer], norms: list[Norm], last: nn.Module, *, first_site: int) -> Stack:
+        if self.pre:
+            norms = [*norms, _norm(last, self.flat)]
+        return Stack(sublayers, norms, first_site=first_site, dropout=self.config.dropout, pre=self.pre)
+
+    def forward(self, packing: Packing) -> tuple[Float[Tensor, "T D"], Any]:
+        """The decoder's states, and what the way back needs."""
+        pass_ = Pass(packing)
+        dtype = self.flat.copy.dtype
+        x = self._embed(packing.src, self.model.embeddings.source, pass_, site=0)
+        pass_.memory, encoder_tape = self.encoder.forward(x, pass_, dtype)
+        y = self._embed(packing.tgt, self.model.embeddings.target, pass_, site=1)
+        states, decoder_tape = self.decoder.forward(y, pass_, dtype)
+        return states, (pass_, encoder_tape, decoder_tape)
+
+    def backward(self, grad: Float[Tensor, "T D"], tape: Any) -> None:
+        """Adds every parameter's gradient, given the states'."""
+        pass_, encoder_tape, decoder_tape = tape
+        packing = pass_.packing
+        dy = self.decoder.backward(grad, decoder_tape, pass_)
+        self._learn_embedding(dy, packing.tgt, self.model.embeddings.target, pass_, site=1)
+        assert pass_.memory_grad is not None
+        dx = self.encoder.backward(pass_.memory_grad, encoder_tape, pass_)
+        self._learn_embedding(dx, packing.src, self.model.embeddings.source, pass_, site=0)
+
+    def _embedding_dropout(self, pass_: Pass, site: int) -> Dropout:
+        return Dropout(pass_.packing.seed, site, self.config.embedding_dropout)
+
+    def _embed(self, side: Side, embedding: Embedding, pass_: Pass, *, site: int) -> Float[Tensor, "N D"]:
+        positions = self.model.src_positions
+        return embed(
+            side.ids,
+            side.positions,
+            embedding.weight,
+            positions.table if isinstance(positions, SinusoidalPositions) else None,
+            scale=embedding.scale,
+            dropout=self._embedding_dropout(pass_, site),
+            dtype=torch.float32 if self.pre else self.flat.copy.dtype,
+        )
+
+    def _learn_embedding(self, grad: Tensor, side: Side, embedding: Embedding, pass_: Pass, *, site: int) -> None:
+        add_embedding_gradient(
+            grad,
+            side.order,
+            side.starts,
+            self.flat.grad_of(embedding.weight),
+            scale=embedding.scale,
+            dropout=self._embedding_dropout(pass_, site),
+        )
+
+
+def _residuals(layer: nn.Module) -> list[Residual]:
+    return [one for one in layer.children() if isinstance(one, Residual)]
+
+
+def _norm(module: nn.Module, flat: FlatParameters) -> Norm:
+    assert isinstance(module, nn.LayerNorm)
+    return Norm(module.weight, module.bias, flat.grad_of(module.weight), flat.grad_of(module.bias), module.eps)

@@ -1,0 +1,49 @@
+"""All parameters of a model one behind the other in memory, so that one kernel can update them."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+ALIGNED = 64  # elements; every tensor begins where wide loads may
+
+
+class FlatParameters:
+    """Moves a model's parameters into `values`; they stay what they were, as views of it. `grads` is as long, and so is
+    `copy`, which has the values in the precision of the arithmetic."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        named = dict(model.named_parameters())
+        self._starts: dict[int, int] = {}
+        self.names: dict[str, tuple[int, torch.Size]] = {}
+        end = 0
+        for name, parameter in named.items():
+            self._starts[id(parameter)] = end
+            self.names[name] = (end, parameter.shape)
+            end += -(-parameter.numel() // ALIGNED) * ALIGNED
+        device = next(iter(named.values())).device
+        self.values = torch.zeros(end, device=device)
+        self.grads = torch.zeros(end, device=device)
+        for parameter in named.values():
+            place = self._view(self.values, self._starts[id(parameter)], parameter.shape)
+            place.copy_(parameter.detach())
+            parameter.data = place
+            parameter.grad = self.grad_of(parameter)
+        self.copy = self.values.to(dtype) if dtype != torch.float32 else self.values.clone()
+
+    @staticmethod
+    def _view(flat: Float[Tensor, " P"], start: int, shape: torch.Size) -> Tensor:
+        return flat[start : start + shape.numel()].view(shape)
+
+    def grad_of(self, parameter: nn.Parameter) -> Tensor:
+        return self._view(self.grads, self._starts[id(parameter)], parameter.shape)
+
+    def copy_of(self, parameter: nn.Parameter) -> Tensor:
+        return self._view(self.copy, self._starts[id(parameter)], parameter.shape)
+
+    def refresh(self) -> None:
+        """After the values were changed by someone else."""
+        self.copy.copy_(self.values)
+
+    def by_name(self, flat: Float[Tensor, " P"]) -> dict[str, Tensor]:
+        """The parts of another vector as long as these, such as an optimizer's."""
+        return {name: self._view(flat, start, shape) for name, (start, shape) in self.names.items()}
