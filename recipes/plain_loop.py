@@ -38,7 +38,7 @@ class Translator(nn.Module):
         self.width = width = options.width
         self.tgt_embedding = nn.Embedding(tgt_vocab, width, padding_idx=PAD)
         self.src_embedding = self.tgt_embedding if shared else nn.Embedding(src_vocab, width, padding_idx=PAD)
-        for embedding in {self.src_embedding, self.tgt_embedding}:
+        for embedding in (self.src_embedding, self.tgt_embedding):
             nn.init.normal_(embedding.weight, std=width**-0.5)
         self.dropout = nn.Dropout(options.dropout)
         self.transformer = nn.Transformer(
@@ -192,8 +192,7 @@ def main() -> None:
     if options.output:
         options.output.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
     metric = sacrebleu.BLEU(tokenize=options.tokenize)
-    print(metric.corpus_score(hypotheses, [references]))
-    print(metric.get_signature())
+    print(metric.corpus_score(hypotheses, [references]), metric.get_signature(), sep="\n")
 
 
 if __name__ == "__main__":

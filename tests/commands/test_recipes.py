@@ -70,7 +70,7 @@ def make_corpora(folder: Path) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """All that is trained here is tiny, and two threads that wait for each other on a busy machine take ten times as long."""
+    """All that is trained here is tiny; two threads that wait for each other on a busy machine take ten times as long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         yield
