@@ -32,7 +32,8 @@ be current.*
 
 A run is told what to do by a TOML file (`--config`), by flags, and by single settings (`--set train.warmup=800`), each of
 which wins over those before it. A setting that does not exist, or is of the wrong kind, is an error that names it. What was
-settled is stored in the run's `config.json`, and a run that is continued keeps it. For example:
+settled is stored in the run's `config.json`, and a run that is continued keeps it. Files that a TOML file names are looked
+for in the folder that `--corpora` names, or else here. For example ([recipes](../recipes/README.md) are more of them):
 
 ```toml
 preset = "small"

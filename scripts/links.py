@@ -34,7 +34,7 @@ def with_lines(document: Path) -> str:
 
 
 def main() -> None:
-    for document in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]):
+    for document in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*.md")]):
         document.write_text(with_lines(document), encoding="utf-8")
 
 

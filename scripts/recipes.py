@@ -1,68 +1,224 @@
-"""Several ways to train on the same prepared text, side by side: what presets are chosen by.
+"""Several ways to train on the same text, side by side: what presets and recipes are chosen by, and what measures them.
 
-    regard prepare ... -o prepared
+    python scripts/recipes.py recipes/multi30k-en-de.toml --corpora corpora -o out --device cuda --jobs 4 \\
+        as-it-is dropout=0.2 learning_rate=4e-3,vocab_size=10000 --seeds 1 2 --minutes 0.9
+    python scripts/recipes.py recipes/multi30k-en-de.toml --corpora corpora -o final --device cuda \\
+        --seeds 1 2 3 --measure valid test --beam 5
     python scripts/recipes.py prepared -o out --device cuda --jobs 4 --steps 3000 norm=post norm=pre,learning_rate=2e-3
 
-Each recipe is a list of settings (`a=b,c=d`; those of the model or of training, by their own names). The table has the BLEU
-of greedy translation and the perplexity of the validation text, for the average of the last checkpoints and the best one.
+Each way is a list of settings (`a=b,c=d`; those of the model, of training or of the data by their own names, others in full,
+as `data.cleaning.max_tokens=100`), which take the place of the recipe's, or of the preset's where prepared text is given.
+The text is prepared once for all ways that want it alike. What fails is reported and the others go on; a second call with
+the same folder goes on where the first was stopped.
+
+The table has the mean of the seeds, and the least and the greatest of them: BLEU on the validation text, translated
+greedily, as training says it (of the average of the last checkpoints, and the best of all validations); the seconds of
+training, with validations and checkpoints; and with --measure the BLEU of `regard evaluate`, as it is and lower-cased.
+out/results.json has all of it, and is written anew after each run.
 """
 
 import argparse
+import hashlib
 import json
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import fields
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-from regard.config import ModelConfig
+from regard.checkpoint import Run, write_atomically
+from regard.config import CorpusConfig, DataConfig, ModelConfig, RunConfig
+from regard.data.prepare import prepare
+from regard.settings import Table, flattened, merged, parse_setting, read_table, read_toml, to_table
+from regard.train.flags import within
+from regard.train.metrics import read_lines
 
-MODEL_FIELDS = {field.name for field in fields(ModelConfig)}
+AS_IT_IS = "as-it-is"
+# Where a setting stands that is called by its own name; the others are those of training, as are `steps` and `seed`.
+PLACES = {one.name: "model." for one in fields(ModelConfig)}
+PLACES |= {one.name: "data." for one in fields(DataConfig) if one.name != "seed"}
+PLACES |= {one.name: "" for one in fields(RunConfig)}
+
+Result = dict[str, Any]
 
 
-def train(recipe: str, number: int, options: argparse.Namespace) -> dict[str, Any]:
-    folder = options.output / f"{number:02}-{recipe.replace(',', '+')}"
-    sets = []
-    for setting in filter(None, recipe.split(",")):
-        name = setting.partition("=")[0]
-        place = "" if name in ("paper", "preset") else ("model." if name in MODEL_FIELDS else "train.")
-        sets += ["--set", place + setting]
-    arguments = ["--data", str(options.prepared), "-o", str(folder), "--preset", options.preset, "--device", options.device]
-    arguments += ["--steps", str(options.steps)] if options.steps else ["--minutes", str(options.minutes)]
-    result = subprocess.run(
-        [sys.executable, "-m", "regard", "train", *arguments, *sets], capture_output=True, text=True, check=False
-    )
-    if result.returncode:
-        return {"recipe": recipe, "error": result.stderr.strip().splitlines()[-1]}
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    timing = [json.loads(line) for line in (folder / "timing.jsonl").read_text(encoding="utf-8").splitlines()]
-    validations = [line for line in lines if "valid_bleu" in line]
-    return {
-        "recipe": recipe,
-        "steps": validations[-1]["step"],
-        "average_bleu": round(lines[-1]["average_bleu"], 2),
-        "best_bleu": round(max(line["valid_bleu"] for line in validations), 2),
-        "average_nll": round(lines[-1]["average_nll"], 4),
+def settings_of(way: str) -> Table:
+    """`dropout=0.2,vocab_size=8000` as the tables of a TOML file."""
+    tables = []
+    for setting in filter(None, way.split(",") if way != AS_IT_IS else ()):
+        name = setting.partition("=")[0].strip()
+        tables.append(parse_setting(setting if "." in name else PLACES.get(name, "train.") + setting))
+    return merged(*tables)
+
+
+def recipe_of(options: argparse.Namespace) -> Table:
+    """What all ways have in common."""
+    if options.recipe.is_dir():
+        return {"prepared": str(options.recipe.resolve()), "preset": options.preset or "small"}
+    recipe = read_toml(options.recipe)
+    recipe = within(options.corpora, recipe) if options.corpora else recipe
+    return merged(recipe, {"preset": options.preset} if options.preset else {})
+
+
+def with_end(settings: Table, options: argparse.Namespace) -> Table:
+    """As long as the command line says, else as the recipe does, else five minutes."""
+    train = settings.get("train", {})
+    if options.steps or options.minutes:
+        train = {key: value for key, value in train.items() if key not in ("steps", "minutes")}
+        train |= {"steps": options.steps} if options.steps else {"minutes": options.minutes}
+    return settings | {"train": train if {"steps", "minutes"} & train.keys() else train | {"minutes": 5.0}}
+
+
+def prepared_for(data: Table, folder: Path) -> Path:
+    """Prepared text for a way's data, made unless another way had the same."""
+    config = read_table(DataConfig, data, "data")
+    name = hashlib.sha256(json.dumps(to_table(config)).encode()).hexdigest()[:8]
+    place = folder / f"prepared-{name}"
+    if not place.exists():
+        prepare(config, place)
+    return place.resolve()
+
+
+def regard(*arguments: str) -> str:
+    """Nothing, or what went wrong, in a sentence."""
+    result = subprocess.run([sys.executable, "-m", "regard", *arguments], capture_output=True, text=True, check=False)
+    words = (result.stderr or result.stdout).strip().splitlines()
+    return "" if result.returncode == 0 else (words[-1] if words else f"exit code {result.returncode}")
+
+
+def train(way: str, seed: int, settings: Table, options: argparse.Namespace) -> Result:
+    """One run, measured."""
+    folder = options.output / f"{way.replace(',', '+').replace('/', '_')}-seed-{seed}"
+    own: Table = {"seed": seed, "device": options.device} | ({"threads": 1} if options.jobs > 1 else {})
+    table = merged(settings, {"train": own})
+    sets = [word for name, value in flattened(table).items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    result: Result = {"way": way, "seed": seed, "folder": str(folder)}
+    if error := regard("train", *sets, "-o", str(folder)):
+        return result | {"error": error}
+    run = Run(folder)
+    metrics, timing = read_lines(run.metrics_path), read_lines(run.timing_path)
+    validations = [line for line in metrics if "valid_bleu" in line]
+    result |= {
+        "steps": metrics[-1]["step"],
+        "average_bleu": metrics[-1].get("average_bleu"),
+        "best_bleu": max((line["valid_bleu"] for line in validations), default=None),
+        "average_nll": metrics[-1]["average_nll"],
         "bleus": [round(line["valid_bleu"], 1) for line in validations],
-        "seconds": round(sum(line.get("seconds", 0.0) for line in timing)),
+        "seconds": sum(value for line in timing for name, value in line.items() if name.endswith("seconds")),
+        "tokens_per_second": sum(one["tokens"] for one in metrics if "tokens" in one)
+        / max(1e-9, sum(line.get("seconds", 0.0) for line in timing)),
     }
+    return result | measured(run, options)
+
+
+def measured(run: Run, options: argparse.Namespace) -> Result:
+    """BLEU of beam search by `regard evaluate`, as it is and lower-cased, on each text that was asked for."""
+    data = run.read_config().data
+    corpora = {"valid": (data.valid,), "test": data.test}
+    found: Result = {}
+    for corpus in (one for name in options.measure for one in corpora[name]):
+        try:
+            found |= scores(run, corpus, options)
+        except (OSError, ValueError, LookupError) as error:
+            found["error"] = str(error)
+    return found
+
+
+def scores(run: Run, corpus: CorpusConfig, options: argparse.Namespace) -> Result:
+    name = str(Path(Path(corpus.src).parent.name, Path(corpus.src).name.split(".")[0]))
+    output = run.folder / f"measured-{name.replace('/', '-')}"
+    translations = output / "translations.txt"
+    files = ["--ref", str(corpus.tgt), "--src", corpus.src, "--num-resamples", "40", "--device", options.device]
+    found: Result = {}
+    for what, system, flags in (
+        ("BLEU", str(run.folder), ["--beam", str(options.beam)]),
+        ("BLEU, lower-cased", str(translations), ["--lowercase", "--tgt-lang", run.read_config().data.tgt_lang]),
+    ):
+        if error := regard("evaluate", system, *files, *flags, "-o", str(output)):
+            raise ValueError(error)
+        report = json.loads((output / "evaluation.json").read_text(encoding="utf-8"))
+        [found[f"{name} {what}"]] = (one["score"] for one in report["systems"][0]["scores"] if one["metric"] == "BLEU")
+        lines = [one["translations"][0] for one in report["sentences"]]
+        translations.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return found
+
+
+def print_table(ways: Sequence[str], results: Sequence[Result]) -> None:
+    """Markdown, to be put into EXPERIMENTS.md."""
+    known = {"way", "seed", "folder", "error", "bleus"}
+    columns = list(dict.fromkeys(name for one in results for name in one if name not in known))
+    print(f"\n| settings | seeds | {' | '.join(name.replace('_', ' ') for name in columns)} |")
+    print("|---" * (len(columns) + 2) + "|")
+    for way in ways:
+        runs = [one for one in results if one["way"] == way]
+        done = [one for one in runs if "steps" in one]
+        cells = [_spread([one[name] for one in done if one.get(name) is not None]) for name in columns]
+        print(f"| {way} | {', '.join(str(one['seed']) for one in done) or 'none'} | {' | '.join(cells)} |")
+    for one in results:
+        if "error" in one:
+            print(f"{one['way']}, seed {one['seed']}: {one['error']}")
+
+
+def _spread(numbers: Sequence[float]) -> str:
+    if not numbers:
+        return ""
+    form = ",.0f" if all(isinstance(one, int) or abs(one) >= 100 for one in numbers) else ".2f"
+    average, least, greatest = (format(one, form) for one in (mean(numbers), min(numbers), max(numbers)))
+    return average if len(numbers) == 1 else f"{average} ({least}–{greatest})"
+
+
+def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Table | str]]:
+    """Each way with all its settings, its text prepared; or with what is wrong with it."""
+    recipe = recipe_of(options)
+    for way in dict.fromkeys(options.ways or [AS_IT_IS]):
+        try:
+            settings = with_end(merged(recipe, settings_of(way)), options)
+            if "prepared" not in settings:
+                settings["prepared"] = str(prepared_for(settings.pop("data"), options.output))
+            yield way, settings
+        except ValueError as error:
+            yield way, str(error)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("prepared", type=Path)
-    parser.add_argument("recipes", nargs="+")
+    parser.add_argument("recipe", type=Path, help="a recipe's TOML file, or prepared text")
+    parser.add_argument("ways", nargs="*", help=f"settings to try, as a=b,c=d; default: {AS_IT_IS}")
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--preset", default="small")
+    parser.add_argument("--corpora", type=Path, help="where the recipe's files are")
+    parser.add_argument("--preset", help="default: the recipe's, or small")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--steps", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=5.0, help="where no --steps are given")
+    parser.add_argument("--minutes", type=float, default=0.0, help="where no --steps are given; default: the recipe's, or 5")
     parser.add_argument("--jobs", type=int, default=1, help="trained at the same time")
-    options = parser.parse_args()
+    parser.add_argument("--measure", nargs="+", choices=("valid", "test"), default=[], help="with beam search, in the end")
+    parser.add_argument("--beam", type=int, default=5)
+    options = parser.parse_intermixed_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    ways = list(jobs(options))
+    results: list[Result] = [{"way": way, "seed": 0, "error": given} for way, given in ways if isinstance(given, str)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        for result in pool.map(lambda entry: train(entry[1], entry[0], options), enumerate(options.recipes)):
+        futures = {
+            pool.submit(train, way, seed, given, options): (way, seed)
+            for way, given in ways
+            if not isinstance(given, str)
+            for seed in options.seeds
+        }
+        for future in as_completed(futures):
+            way, seed = futures[future]
+            try:
+                result = future.result()
+            except Exception as error:  # whatever it is, the others shall go on
+                result = {"way": way, "seed": seed, "error": f"{type(error).__name__}: {error}"}
             print(json.dumps(result, ensure_ascii=False), flush=True)
+            results.append(result)
+            kept = json.dumps(sorted(results, key=lambda one: (one["way"], one["seed"])), ensure_ascii=False, indent=1)
+            write_atomically(options.output / "results.json", f"{kept}\n".encode())
+    print_table([way for way, _ in ways], results)
 
 
 if __name__ == "__main__":

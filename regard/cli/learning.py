@@ -89,6 +89,9 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="repeatable on CUDA too, and slower")] = False,
     config: Annotated[Path | None, typer.Option(help="a TOML file with any of these and all other settings")] = None,
+    corpora: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="where the files are that --config names; default: here")
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="one setting, as train.warmup=800; may be repeated"),
@@ -105,10 +108,14 @@ def train(
     Examples:
       regard train --src train.de --tgt train.en --valid-src valid.de --valid-tgt valid.en -o runs/mine
       regard train --model language --text train.txt --valid-text valid.txt -o runs/language
+      regard train --config recipes/multi30k-en-de.toml --corpora corpora -o runs/multi30k
     """
     from regard.settings import merged, parse_setting, read_toml
     from regard.train.command import run
-    from regard.train.flags import TextFlags, data_table, table_of_flags, with_languages
+    from regard.train.flags import TextFlags, data_table, overruled, table_of_flags, with_languages, within
+
+    if corpora is not None and (config is None or data is not None):
+        raise ValueError("--corpora is where the files are that --config names; give it with --config, and without --data")
 
     texts = TextFlags(src or [], tgt or [], valid_src, valid_tgt, weight or [], src_lang, tgt_lang, text or [], valid_text)
     flags = table_of_flags(
@@ -126,7 +133,9 @@ def train(
             "train.deterministic": deterministic or None,
         }
     )
-    from_file = {} if config is None else read_toml(config)
+    from_file = {} if config is None else overruled(read_toml(config), flags)
+    if corpora is not None:
+        from_file = within(corpora, from_file)
     run(with_languages(merged(from_file, data_table(texts), flags, *map(parse_setting, set_ or []))), output)
 
 

@@ -150,6 +150,10 @@ def evaluate(
         str | None, typer.Option("--output", "-o", help="where to write; default: the run's folder, else this one")
     ] = None,
     tgt_lang: Annotated[str | None, typer.Option(help="its code; default: the run's, else the suffix of --ref")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU without regard to case, as sacrebleu -lc")] = False,
+    tokenize: Annotated[
+        str, typer.Option(metavar="NAME", help="how BLEU finds words, as sacrebleu -tok; default: by the language")
+    ] = "",
     beam: Annotated[int, typer.Option(min=1, help="translations kept at each step of the search")] = 4,
     alpha: Annotated[float, typer.Option(min=0.0, help="of the length penalty; 0: none")] = 0.6,
     batch_tokens: Annotated[int, typer.Option(min=0, help="translated at once; 0: as many as suit the device")] = 0,
@@ -176,6 +180,8 @@ def evaluate(
             versus=versus,
             output=output,
             tgt_lang=tgt_lang,
+            tokenize=tokenize,
+            lowercase=lowercase,
             num_resamples=num_resamples,
             beam=beam,
             alpha=alpha,

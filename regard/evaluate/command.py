@@ -11,6 +11,7 @@ from rich.progress import Progress
 from regard.checkpoint import Run, write_atomically
 from regard.data.command import bar_on_terminals, language_of
 from regard.evaluate.evaluation import Evaluation, EvaluationText, System, evaluate
+from regard.evaluate.metrics import BleuForm, metrics_for
 from regard.evaluate.page import page
 from regard.evaluate.report import counted, print_report, to_json
 from regard.settings import similar_path
@@ -31,6 +32,8 @@ class EvaluationSettings:
     versus: str | None = None
     output: str | None = None
     tgt_lang: str | None = None
+    tokenize: str = ""  # sacreBLEU's name for how BLEU finds words; "": by the target language
+    lowercase: bool = False  # BLEU without regard to case
     num_resamples: int = 1000
     beam: int = 4
     alpha: float = 0.6
@@ -97,7 +100,9 @@ def read_text(settings: EvaluationSettings) -> EvaluationText:
     if settings.src is not None and sources is not None:
         _require_as_many(settings.src, sources, settings.refs[0], references[0])
     src_lang, tgt_lang = languages(settings)
-    return EvaluationText(references, sources, src_lang, tgt_lang)
+    form = BleuForm(settings.tokenize, settings.lowercase)
+    metrics_for(tgt_lang, form)  # or its tokenizer is not installed
+    return EvaluationText(references, sources, src_lang, tgt_lang, form)
 
 
 def read_system(path: str, text: EvaluationText, settings: EvaluationSettings) -> list[str]:

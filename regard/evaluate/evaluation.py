@@ -11,14 +11,19 @@ from sacrebleu.metrics.bleu import BLEU
 
 from regard.evaluate.comparison import Comparison, compare
 from regard.evaluate.metrics import (
+    JAPANESE,
+    UNTOUCHED,
+    USUAL_BLEU,
+    BleuForm,
     Measurement,
     Statistics,
+    has_mecab,
     measured,
     metrics_for,
     sentence_scores,
     sentence_statistics,
 )
-from regard.text.sentences import is_unspaced
+from regard.text.sentences import is_unspaced, primary
 
 NUM_EXAMPLES = 10
 NUM_BUCKETS = 6
@@ -34,6 +39,7 @@ class EvaluationText:
     sources: Sequence[str] | None
     src_lang: str
     tgt_lang: str
+    bleu_form: BleuForm = USUAL_BLEU
 
     def __len__(self) -> int:
         return len(self.references[0])
@@ -131,7 +137,7 @@ def evaluate(text: EvaluationText, systems: Sequence[System], num_resamples: int
 def _report(
     system: System, text: EvaluationText, lengths: Sequence[int], num_resamples: int, progress: Progress
 ) -> SystemReport:
-    metrics = metrics_for(text.tgt_lang)
+    metrics = metrics_for(text.tgt_lang, text.bleu_form)
     bleu, chrf, _ = metrics
     measurements: list[Measurement] = []
     statistics: dict[Metric, Statistics] = {}
@@ -247,7 +253,9 @@ def _notes(text: EvaluationText, systems: Sequence[System]) -> tuple[str, ...]:
         notes.append("one sentence has no interval, and no difference on it can be tested")
     if is_unspaced(text.tgt_lang):
         notes.append(f"TER takes words from between spaces, of which {text.tgt_lang} has few; trust BLEU and chrF")
-    for system in systems:
+    if primary(text.tgt_lang) in JAPANESE and not text.bleu_form.tokenizer and not has_mecab():
+        notes.append("BLEU counts characters; for words, as others report it, pip install 'sacrebleu[ja]'")
+    for system in systems if text.bleu_form.tokenizer != UNTOUCHED else ():
         spaced = sum(line.endswith(" .") for line in system.translations) / len(text)
         expected = sum(line.endswith(" .") for line in text.references[0]) / len(text)
         if spaced > SUSPICIOUS_PERIODS > expected:

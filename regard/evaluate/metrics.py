@@ -1,7 +1,9 @@
 """How good translations are: BLEU, chrF and TER, to the digit what the sacrebleu command line says of them."""
 
+import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from statistics import mean
 from typing import Any
 
@@ -16,6 +18,8 @@ from regard.text.sentences import UNSPACED, primary
 
 # Languages written without spaces, which sacreBLEU's usual tokenizer would take for one word a clause.
 BLEU_TOKENIZERS = dict.fromkeys(UNSPACED, "char") | dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh")
+JAPANESE = ("ja", "jpn")
+UNTOUCHED = "none"  # sacreBLEU's name for text that is cut into words already
 
 SEED = 12345  # sacreBLEU's own; its signatures name it
 LOWER_IS_BETTER = ("TER",)
@@ -33,13 +37,49 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt_lang: str = "
 
 
 def bleu_tokenizer(tgt_lang: str) -> str:
+    """The same on every machine: what a run says of itself while it learns must not depend on what else is installed."""
     return BLEU_TOKENIZERS.get(primary(tgt_lang), "13a")
 
 
-def metrics_for(tgt_lang: str) -> tuple[BLEU, CHRF, TER]:
+@dataclass(frozen=True)
+class BleuForm:
+    """Two options of the sacrebleu command line, which change BLEU alone. The tokenizer "" is the language's."""
+
+    tokenizer: str = ""
+    lowercase: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tokenizer and self.tokenizer not in BLEU.TOKENIZERS:
+            meant = difflib.get_close_matches(self.tokenizer, BLEU.TOKENIZERS, n=1)
+            advice = f"did you mean {meant[0]}?" if meant else f"choose one of {', '.join(BLEU.TOKENIZERS)}"
+            raise ValueError(f"sacreBLEU has no tokenizer {self.tokenizer!r}; {advice}")
+
+    def tokenizer_for(self, tgt_lang: str) -> str:
+        """Japanese words, as sacreBLEU would have them, where that which finds them is installed."""
+        if not self.tokenizer and primary(tgt_lang) in JAPANESE and has_mecab():
+            return "ja-mecab"
+        return self.tokenizer or bleu_tokenizer(tgt_lang)
+
+
+USUAL_BLEU = BleuForm()
+
+
+def has_mecab() -> bool:
+    return all(find_spec(name) is not None for name in ("MeCab", "ipadic"))
+
+
+def metrics_for(tgt_lang: str, form: BleuForm = USUAL_BLEU) -> tuple[BLEU, CHRF, TER]:
     """As the sacrebleu command line makes them. TER keeps its defaults for Chinese and Japanese, too: its words lie between
     spaces there as everywhere, for `asian_support` does nothing without `normalized`, and nobody's numbers have both."""
-    return BLEU(tokenize=bleu_tokenizer(tgt_lang), force=True), CHRF(), TER()
+    tokenizer = form.tokenizer_for(tgt_lang)
+    try:
+        bleu = BLEU(tokenize=tokenizer, lowercase=form.lowercase, force=True)
+    except (RuntimeError, ImportError) as error:  # words of several lines, the last of which says what to install
+        last_line = str(error).strip().splitlines()[-1].strip()
+        raise ValueError(f"sacreBLEU's tokenizer {tokenizer} is not installed: {last_line}") from error
+    except OSError as error:
+        raise ValueError(f"sacreBLEU could not download what its tokenizer {tokenizer} needs: {error}") from error
+    return bleu, CHRF(), TER()
 
 
 @dataclass(frozen=True)

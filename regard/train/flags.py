@@ -1,11 +1,12 @@
 """The flags of `regard train` as the tables that a TOML file would hold."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from regard.config import AUTO, CorpusConfig
 from regard.data.command import corpora_of, held_out_corpus, language_of
-from regard.settings import Table, merged, to_table
+from regard.settings import Table, merged, similar_path, to_table
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,36 @@ def with_languages(settings: Table) -> Table:
         return settings
     guesses = {f"{side}_lang": language_of(str(corpora[0].get(side) or "")) for side in ("src", "tgt")}
     return merged({"data": {key: guess for key, guess in guesses.items() if guess}}, settings)
+
+
+def within(folder: Path, settings: Table) -> Table:
+    """A recipe's settings, with the files that it names looked for in a folder. What is no table, or no list of tables, is
+    left for others to complain about."""
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}{similar_path(folder)}; --corpora is where a recipe's files are")
+    data = settings.get("data", {})
+    if not isinstance(data, dict):
+        return settings
+    return settings | {"data": {name: _within(folder, value) for name, value in data.items()}}
+
+
+def _within(folder: Path, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_within(folder, one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    is_file = {"src", "tgt", "text"}
+    return {key: str(folder / one) if key in is_file and isinstance(one, str) else one for key, one in value.items()}
+
+
+def overruled(settings: Table, flags: Table) -> Table:
+    """A file's settings, without those whose place flags take though they are called otherwise: steps and minutes, text and
+    what was prepared from it."""
+    train = settings.get("train", {})
+    ends = {"steps", "minutes"}
+    if isinstance(train, dict) and ends & flags.get("train", {}).keys():
+        settings = settings | {"train": {key: value for key, value in train.items() if key not in ends}}
+    return {key: value for key, value in settings.items() if key != "data"} if "prepared" in flags else settings
 
 
 def table_of_flags(flags: dict[str, Any]) -> Table:

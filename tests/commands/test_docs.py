@@ -14,11 +14,12 @@ from regard.text.corpus import read_lines
 from regard.train.command import _read_settings
 from scripts.configuration import TABLES, document, settings
 from scripts.links import LINK, with_lines
+from tests.commands.test_recipes import make_corpora
 
 ROOT = Path(__file__).parents[2]
 STORED_RUN = ROOT / "tests" / "runs" / "0.1.0"
-DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
-ALL_DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*.md")])
+ALL_DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*.md")])
 
 # Commands that would take long are given smaller numbers; what a command line begins with decides.
 SMALLER = {
@@ -30,6 +31,8 @@ SMALLER = {
     "regard bench decode": "--sentences 2 --rounds 1 --max-length 8",
     "regard export": "--src test.de",
     "regard lab all": "--minutes 0.1",
+    "python recipes/plain_loop.py": "--steps 2 --layers 1 --width 32 --heads 2 --device cpu",
+    "python scripts/recipes.py": "--preset tiny --steps 2 --device cpu",
 }
 INSTEAD = {
     "make demo": "regard demo --no-serve",
@@ -37,6 +40,10 @@ INSTEAD = {
     "make install": "true",  # the tests run in what it installed
     "make test": "true",  # this is it
 }
+
+
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
 
 
 def blocks(path: Path, *languages: str) -> list[str]:
@@ -76,6 +83,9 @@ def workplace(tmp_path: Path) -> Path:
         (tmp_path / f"{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (tmp_path / "dev.ja").symlink_to(tmp_path / "test.de")
     (tmp_path / "runs").mkdir()
+    make_corpora(tmp_path / "corpora")
+    for name in ("recipes", "scripts"):
+        (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
 
@@ -107,7 +117,7 @@ def run(command: str, folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if commands(path)], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if commands(path)], ids=name_of)
 def test_commands_run(path: Path, workplace: Path) -> None:
     """All of a document in one folder, one after the other, as a reader would type them."""
     every = list(map(as_run, commands(path)))
@@ -116,7 +126,7 @@ def test_commands_run(path: Path, workplace: Path) -> None:
         run(command, folder)
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=name_of)
 def test_python_examples_run(path: Path, workplace: Path) -> None:
     folder = with_runs(workplace)
     script = "\n".join(blocks(path, "python"))
@@ -143,7 +153,7 @@ def test_every_command_in_the_documents_is_known() -> None:
     """Or the tests above would have run nothing."""
     every = [command for path in DOCUMENTS for command in commands(path)]
     assert len(every) >= 15
-    assert {command.split()[0] for command in every} <= {"regard", "make", "echo", "torchrun"}
+    assert {command.split()[0] for command in every} <= {"regard", "make", "echo", "torchrun", "python"}
 
 
 def test_toml_examples_are_settings() -> None:
@@ -154,7 +164,7 @@ def test_toml_examples_are_settings() -> None:
         assert data is not None
 
 
-@pytest.mark.parametrize("path", ALL_DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", ALL_DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(path: Path) -> None:
     words = path.read_text(encoding="utf-8")
     targets = re.findall(r"\]\(([^)\s]+)\)", words) + re.findall(r'src="([^"]+)"', words)
@@ -169,7 +179,7 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, target
 
 
-@pytest.mark.parametrize("path", ALL_DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", ALL_DOCUMENTS, ids=name_of)
 def test_links_to_code_lead_to_their_lines(path: Path) -> None:
     assert with_lines(path) == path.read_text(encoding="utf-8"), "run python scripts/links.py"
 
@@ -200,6 +210,8 @@ def test_the_chinese_readme_says_the_same() -> None:
 
 def test_the_file_map_names_every_module() -> None:
     architecture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^\| `((?:regard|scripts)/[\w/]+\.py)`", architecture, flags=re.MULTILINE))
-    found = {str(path.relative_to(ROOT)) for folder in ("regard", "scripts") for path in (ROOT / folder).rglob("*.py")}
+    listed = set(re.findall(r"^\| `((?:regard|scripts|recipes)/[\w/]+\.py)`", architecture, flags=re.MULTILINE))
+    found = {
+        str(path.relative_to(ROOT)) for folder in ("regard", "scripts", "recipes") for path in (ROOT / folder).rglob("*.py")
+    }
     assert listed == {name for name in found if not name.endswith(("__init__.py", "__main__.py"))}

@@ -15,6 +15,7 @@ import pytest
 import regard
 from regard.evaluate.command import EvaluationSettings
 from regard.evaluate.command import run as evaluate
+from regard.evaluate.metrics import has_mecab
 from regard.train.command import run as train
 from tests.commands.test_bench import run
 from tests.commands.test_prepare import text
@@ -26,6 +27,7 @@ SOURCES = [f"{animal} {verb} heute im Garten ." for animal in ("Hund", "Katze", 
 GOOD = [line.replace("today", "now") if n == 3 else line for n, line in enumerate(REFERENCES)]
 BAD = ["a dog ran", "", SOURCES[2], "the cat sleeps <b>here</b>", "bird bird bird", "the bird sleeps in the garden"]
 FEW = ["--num-resamples", "50"]
+JAPANESE = "ja-mecab" if has_mecab() else "char"
 
 
 @pytest.fixture(scope="module")
@@ -151,14 +153,14 @@ def test_what_a_run_needs(corpus: Path, trained: Path) -> None:
         evaluate(EvaluationSettings(system=str(trained), src=f"{corpus}/valid.en", refs=(f"{corpus}/valid.de",)))
 
 
-@pytest.mark.parametrize(("language", "tokenizer"), [(None, "13a"), ("zh", "zh"), ("ja", "char")])
+@pytest.mark.parametrize(("language", "tokenizer"), [(None, "13a"), ("zh", "zh"), ("ja", JAPANESE)])
 def test_the_tokenizer_follows_the_language(
     folder: Path, language: str | None, tokenizer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other = f"{folder}/one.en", f"{folder}/single.en"
     evaluate(EvaluationSettings(system=one, refs=(other,), tgt_lang=language, num_resamples=40, output=str(folder)))
     told = capsys.readouterr().out
-    assert f"|tok:{tokenizer}|" in told
+    assert f"|tok:{tokenizer}" in told
     assert "note: one sentence has no interval, and no difference on it can be tested\n" in told
 
 
@@ -182,6 +184,8 @@ def test_the_tokenizer_follows_the_language(
         ({"system": "folder"}, "folder is no run: it has no config.json"),
         ({"system": "folder", "src": "test.de"}, "folder is no run: it has no config.json"),
         ({"output": "bad.en"}, "bad.en is a file; -o needs a folder"),
+        ({"tokenize": "13A"}, "sacreBLEU has no tokenizer '13A'; did you mean 13a?"),
+        ({"tokenize": "moses"}, "sacreBLEU has no tokenizer 'moses'; choose one of none, zh, 13a, intl, "),
     ],
 )
 def test_mistakes_get_one_sentence(
@@ -193,6 +197,23 @@ def test_mistakes_get_one_sentence(
         evaluate(replace(EvaluationSettings(system="good.en", refs=("ref.en",), num_resamples=40), **changes))
     assert str(raised.value).startswith(sentence)
     assert not list(folder.glob("**/evaluation.*"))
+
+
+def test_the_published_metric_is_asked_for_by_flags(folder: Path) -> None:
+    (folder / "loud.en").write_text("".join(f"{line.upper()}\n" for line in REFERENCES), encoding="utf-8")
+    files = [f"{folder}/loud.en", "--ref", f"{folder}/ref.en", "-o", str(folder), *FEW]
+    result = run("evaluate", *files, "--lowercase", "--tokenize", "intl")
+    assert result.returncode == 0, result.stderr
+    assert "\nBLEU|nrefs:1|bs:50|seed:12345|case:lc|eff:no|tok:intl|smooth:exp|" in result.stdout
+    report = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
+    assert report["systems"][0]["scores"][0]["score"] == pytest.approx(100)
+    assert report["settings"]["lowercase"] and report["settings"]["tokenize"] == "intl"
+
+
+@pytest.mark.skipif(has_mecab(), reason="MeCab is installed")
+def test_a_tokenizer_that_is_not_installed_is_said_to_be_so(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"^sacreBLEU's tokenizer ja-mecab is not installed: pip install sacrebleu\[ja\]$"):
+        evaluate(EvaluationSettings(system=f"{folder}/one.en", refs=(f"{folder}/single.en",), tokenize="ja-mecab"))
 
 
 def test_a_mistake_is_exit_code_2_and_no_traceback(folder: Path) -> None:

@@ -18,7 +18,18 @@ from rich.progress import Progress
 from regard.evaluate.command import EvaluationSettings, languages, system_names
 from regard.evaluate.comparison import compare, p_text, points
 from regard.evaluate.evaluation import MIN_BUCKET, NUM_BUCKETS, Evaluation, EvaluationText, System, evaluate, length_ranges
-from regard.evaluate.metrics import Interval, Measurement, measured, metrics_for, sentence_scores, sentence_statistics
+from regard.evaluate.metrics import (
+    USUAL_BLEU,
+    BleuForm,
+    Interval,
+    Measurement,
+    bleu,
+    has_mecab,
+    measured,
+    metrics_for,
+    sentence_scores,
+    sentence_statistics,
+)
 from regard.evaluate.page import page
 from regard.evaluate.report import to_json
 
@@ -57,15 +68,22 @@ def evaluated(
     sources: Sequence[str] | None = None,
     lang: str = "en",
     num_resamples: int = 40,
+    form: BleuForm = USUAL_BLEU,
 ) -> Evaluation:
-    text = EvaluationText(references, sources, "de", lang)
+    text = EvaluationText(references, sources, "de", lang, form)
     systems = [System(name, lines) for name, lines in zip("AB", translations, strict=False)]
     return evaluate(text, systems, num_resamples, Progress(disable=True))
 
 
 @pytest.mark.parametrize(
     ("language", "flags", "num_references"),
-    [("en", [], 1), ("en", [], 3), ("zh", ["-tok", "zh"], 1), ("zh", ["-tok", "zh"], 2), ("ja", ["-tok", "char"], 1)],
+    [
+        ("en", [], 1),
+        ("en", [], 3),
+        ("zh", ["-tok", "zh"], 1),
+        ("zh", ["-tok", "zh"], 2),
+        ("ja", ["-tok", "ja-mecab" if has_mecab() else "char"], 1),
+    ],
 )
 def test_scores_intervals_and_signatures_are_the_command_lines(
     tmp_path: Path, language: str, flags: list[str], num_references: int
@@ -90,6 +108,40 @@ def test_scores_intervals_and_signatures_are_the_command_lines(
     brevity = ours.brevity
     assert [f"{brevity.penalty:.3f}", f"{brevity.ratio:.3f}"] == [verbose[1], verbose[2]]
     assert [brevity.num_tokens, brevity.num_reference_tokens] == [int(verbose[3]), int(verbose[4])]
+
+
+@pytest.mark.parametrize(
+    ("form", "flags", "words"),
+    [
+        (BleuForm(lowercase=True), ["-lc"], "case:lc|eff:no|tok:13a"),
+        (BleuForm("intl"), ["-tok", "intl"], "case:mixed|eff:no|tok:intl"),
+        (BleuForm("none", lowercase=True), ["--tokenize", "none", "--lowercase"], "case:lc|eff:no|tok:none"),
+    ],
+)
+def test_case_and_words_are_the_command_lines(tmp_path: Path, form: BleuForm, flags: list[str], words: str) -> None:
+    lines = some_lines("en", seed=5, count=23)
+    translations = [line.title() if n % 2 else line.replace("a", "A-b") for n, line in enumerate(damaged(lines, 6, 0.1))]
+    files = write(tmp_path / "ref", lines), "-i", write(tmp_path / "mine", translations)
+    told = json.loads(sacrebleu(*files, "--confidence", "-w", "9", *flags))
+    ours = evaluated([translations], lines, num_resamples=1000, form=form).systems[0].measurements
+    for one, theirs in zip(ours, told, strict=True):
+        assert one.score == pytest.approx(theirs["score"], abs=1e-8) and one.signature == theirs["signature"]
+    assert words in ours[0].signature
+    plain = evaluated([translations], lines).systems[0].measurements
+    assert ours[0].score != plain[0].score and [one.score for one in ours[1:]] == [one.score for one in plain[1:]]
+
+
+def test_japanese_words_where_they_can_be_found_and_a_word_where_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = some_lines("ja", seed=1, count=12)
+    monkeypatch.setattr("regard.evaluate.metrics.has_mecab", lambda: True)
+    assert BleuForm().tokenizer_for("ja-JP") == "ja-mecab" and BleuForm("char").tokenizer_for("ja") == "char"
+    assert bleu(lines, lines, "ja") == pytest.approx(100), "a run's own BLEU does not depend on what is installed"
+    for module in ("metrics", "evaluation"):
+        monkeypatch.setattr(f"regard.evaluate.{module}.has_mecab", lambda: False)
+    said = "BLEU counts characters; for words, as others report it, pip install 'sacrebleu[ja]'"
+    assert BleuForm().tokenizer_for("ja") == "char" and said in evaluated([lines], lines, lang="ja").notes
+    assert said not in evaluated([lines], lines, lang="ja", form=BleuForm("char")).notes
+    assert said not in evaluated([lines], lines, lang="zh").notes
 
 
 @pytest.mark.parametrize("share", [0.1, 0.17])
