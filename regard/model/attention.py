@@ -41,8 +41,8 @@ def attention(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Float[Tensor, "B H T Kv"]:
-    """Equation 1, softmax(QKᵀ/√d_k)V, by the fused kernel. A query that may attend to nothing gets zeros. A mask of numbers is
-    added to the scores. `scale` replaces 1/√d_k."""
+    """Equation 1, softmax(QKᵀ/√d_k)V, by the fused kernel. A query that may attend to nothing gets zeros. A mask of
+    numbers is added to the scores. `scale` replaces 1/√d_k."""
     if q.device.type == "cuda":
         with sdpa_kernel(CUDA_KERNELS):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout, scale=scale)

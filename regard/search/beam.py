@@ -143,7 +143,7 @@ def propose(
     *,
     num_proposals: int,
 ) -> Proposals:
-    """The best of each beam first, which leaves little to compare. A forced token is a beam's only proposal; -1 forces none."""
+    """The best of each beam first, which leaves little to compare. A forced token is a beam's only proposal; -1 is none."""
     best, tokens = log_probs.topk(min(num_proposals, log_probs.shape[2]), dim=2)  # (B, W, P)
     if forced is not None:
         is_forced = (forced >= 0)[:, None]

@@ -22,8 +22,8 @@ Notes = Sequence[Sequence[Sequence[float]]]  # of one sentence: steps, moves, nu
 
 @dataclass(frozen=True)
 class BeamBoard:
-    """Beam search. A move is (token, parent, log-probability); the first W moves of a step are the new beams, the others what
-    ended, with parent -1 where nothing did. Notes are float64, which holds each of these as it is; behind the last step
+    """Beam search. A move is (token, parent, log-probability); the first W moves of a step are the new beams, the others
+    what ended, with parent -1 where nothing did. Notes are float64, which holds each of these as it is; behind the last step
     there is room for what is thrown away."""
 
     ids: Int[Tensor, "B W"]  # what each beam is fed next

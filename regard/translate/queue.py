@@ -1,8 +1,8 @@
 """Many sentences through a few places: as soon as some are done, those that wait take their places.
 
-The device is never waited for. A step's flags, who is done, are looked at while the next step runs; a place whose sentence is
-done computes in vain until then, and changes nothing. What was found is copied when its place is needed, and read while the
-device goes on.
+The device is never waited for. A step's flags, who is done, are looked at while the next step runs; a place whose sentence
+is done computes in vain until then, and changes nothing. What was found is copied when its place is needed, and read while
+the device goes on.
 """
 
 from collections import deque

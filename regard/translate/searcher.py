@@ -1,7 +1,7 @@
 """Greedy and beam search over one model or several, by the road that suits. Which one that is, is decided here alone.
 
-On a GPU, one Transformer is searched with static shapes, by a `Queue` through a `Rig`. Everything else (CPUs, RNNs, ensembles)
-goes through `search.greedy` and `search.beam`, a batch at a time. What is found is the same.
+On a GPU, one Transformer is searched with static shapes, by a `Queue` through a `Rig`. Everything else (CPUs, RNNs,
+ensembles) goes through `search.greedy` and `search.beam`, a batch at a time. What is found is the same.
 """
 
 from collections.abc import Sequence
@@ -112,6 +112,7 @@ class Searcher:
         """One that has room for these; the last one, if it has."""
         model = self.models[0]
         assert isinstance(model, Transformer)
+        assert max(sentence.limit for sentence in sentences) < model.config.longest_sequence
         needed = Extent(
             num_places=min(num_places, power_of_two(len(sentences))),
             num_positions=positions_for(1 + max(sentence.limit for sentence in sentences), model.config.longest_sequence),

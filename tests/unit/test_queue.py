@@ -1,4 +1,4 @@
-"""Searching with static shapes, a queue of sentences through a few places, against `beam` and `greedy`, a batch at a time."""
+"""Searching with static shapes, a queue of sentences through a few places, against `beam` and `greedy`."""
 
 import random
 from typing import Any
@@ -93,12 +93,12 @@ def test_every_transformer_goes_through_a_queue(changes: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_outputs_outgrow_a_size_and_learned_positions_suffice_to_the_last(width: int) -> None:
-    """A model that never ends by itself: every output has as many tokens as it may, past 32, 64, 96 positions, and as many as
-    there are positions."""
+    """A model that never ends by itself: every output has as many tokens as it may, past 32, 64, 96 positions, and up to the
+    last position."""
     limits = [5, 31, 32, 63, 64, 96, 99]
     sentences = [Sentence([4 + n, 5], limit) for n, limit in enumerate(limits)]
-    for changes in ({}, {"positions": "learned", "max_positions": 100}):
-        searcher = Searcher((ending_model(bias=-50.0, **changes),))
+    for positions in ("sinusoidal", "learned"):
+        searcher = Searcher((ending_model(bias=-50.0, positions=positions, max_positions=100),))
         found = searcher.search_queue(sentences, width=width, alpha=0.6)
         assert [len(ones[0].ids) for ones in found] == limits
         assert_same(found, searcher.search_batch(sentences, width=width, alpha=0.6), 1e-10)
