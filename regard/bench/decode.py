@@ -1,8 +1,8 @@
 """`regard bench decode`: the same weights and sentences through regard, Hugging Face `generate` and CTranslate2, in one run.
 
 Engines differ in how they punish length, so all search without: a beam, α = 0, the same maximum length. Sentences go in and
-come out as ids, sorted by length. So many are under way at once for all: others take them in batches, and so does regard but on
-a GPU, where those that wait take the places of those that are done.
+come out as ids, sorted by length. So many are under way at once for all: others take them in batches, and so does regard but
+on a GPU, where those that wait take the places of those that are done.
 """
 
 import json
@@ -218,8 +218,8 @@ def ctranslate2_engine(
 def interleaved(
     settings: DecodeBenchSettings, engines: dict[str, Engine], sources: list[Ids], batch: int, device: torch.device
 ) -> tuple[list[Speed], dict[str, list[Ids]]]:
-    """Target tokens per second, EOS counted, round by round with each engine in turn; and what came out. On a GPU all warm up
-    on everything, since graphs and memory depend on shapes; elsewhere on the last batch."""
+    """Target tokens per second, EOS counted, round by round with each engine in turn; and what came out. On a GPU all warm
+    up on everything, since graphs and memory depend on shapes; elsewhere on the last batch."""
     rounds: dict[str, list[float]] = {name: [] for name in engines}
     outputs: dict[str, list[Ids]] = {}
     stderr = Console(stderr=True)

@@ -26,7 +26,8 @@ from regard.translate.search import started
 
 MOST_RIGS = 2  # beam and greedy search
 MOST_SHARE = 0.25  # of a GPU's memory, for what a rig remembers
-MOST_ROWS = 512  # beams of all sentences, unless told otherwise; a GPU is busy with them
+MOST_PLACES = 128  # sentences under way, unless told otherwise
+MOST_ROWS = 512  # beams of all of them
 
 
 @dataclass(eq=False)
@@ -93,7 +94,7 @@ class Searcher:
         self, sentences: Sequence[Sentence], *, width: int, alpha: float, num_best: int = 1, num_places: int = 0
     ) -> list[list[Hypothesis]]:
         """A few at a time, with static shapes, over one Transformer."""
-        rig = self._rig(sentences, width, num_best, num_places or max(1, MOST_ROWS // width))
+        rig = self._rig(sentences, width, num_best, num_places or suitable_places(width))
         asked = num_places or rig.extent.num_places
         try:
             return Queue(rig, sentences, num_places=min(asked, rig.extent.num_places), alpha=alpha).run()
@@ -118,25 +119,32 @@ class Searcher:
             num_positions=positions_for(1 + max(sentence.limit for sentence in sentences), model.config.longest_sequence),
             num_keys=max(FEWEST_KEYS, power_of_two(1 + max(len(sentence.ids) for sentence in sentences))),
         )
-        num_bytes = width * needed.num_positions * bytes_per_position(model)
-        bearable = max(1, int(MOST_SHARE * memory_of(self.device) / num_bytes))
-        needed = needed._replace(num_places=min(needed.num_places, bearable))
+        needed = needed._replace(num_places=min(needed.num_places, bearable_places(model, width, needed.num_positions)))
         rig = self.rigs.pop((width, num_best), None)
         if rig is None or not rig.is_current or not rig.extent.holds(needed):
-            del rig  # first, or there would have to be room for both
+            if rig is not None:  # room for those before as well, or searches of two kinds would build anew in turn
+                both = Extent(*map(max, rig.extent, needed))
+                needed = both if both.num_places <= bearable_places(model, width, both.num_positions) else needed
+            del rig  # first, or there would have to be room for it and the next
             while len(self.rigs) >= MOST_RIGS:
                 del self.rigs[next(iter(self.rigs))]
-            rig = Rig.of(model, needed, width=width, num_best=num_best, graphs=self.graphs and self.device.type == "cuda")
+            # Deterministic kernels were not made with graphs in mind.
+            graphs = self.graphs and self.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
+            rig = Rig.of(model, needed, width=width, num_best=num_best, graphs=graphs)
         self.rigs[width, num_best] = rig
         return rig
 
 
-def bytes_per_position(model: Transformer) -> int:
-    """That a beam's keys and values take in all layers."""
+def bearable_places(model: Transformer, width: int, num_positions: int) -> int:
+    """For so many sentences, keys and values of all layers take no more than their share of the device's memory."""
     weight = model.output_weight
-    return 2 * len(model.decoder) * weight.shape[1] * weight.element_size()
+    if weight.device.type != "cuda":
+        return 2**20
+    num_bytes = 2 * len(model.decoder) * width * num_positions * weight.shape[1] * weight.element_size()
+    total: int = torch.cuda.get_device_properties(weight.device).total_memory
+    return max(1, int(MOST_SHARE * total) // num_bytes)
 
 
-def memory_of(device: torch.device) -> int:
-    """In bytes; elsewhere than on a GPU, more than enough."""
-    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 2**62
+def suitable_places(width: int) -> int:
+    """As many sentences as keep a GPU busy."""
+    return max(1, min(MOST_PLACES, MOST_ROWS // width))

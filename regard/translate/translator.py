@@ -26,7 +26,7 @@ from regard.translate.alignment import Links, place_for, shifted, word_links, wo
 from regard.translate.rig import Sentence
 from regard.translate.risk import least_risky
 from regard.translate.search import BatchSize, Search, require_alpha
-from regard.translate.searcher import MOST_ROWS, Searcher
+from regard.translate.searcher import Searcher, suitable_places
 from regard.translate.translation import END, Token, Translation, empty, together, with_alternatives
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384, "mps": 4096}
@@ -221,11 +221,9 @@ class Translator:
         usual, and where a queue keeps places full, no more than keep the device busy."""
         if size.sentences:
             return size.sentences
-        wide = max(width, DEFAULT_SEARCH.beam)
-        count = (size.tokens or self.batch_tokens * DEFAULT_SEARCH.beam // wide) // longest
-        if self.searcher.is_static and not size.tokens:
-            count = min(count, MOST_ROWS // wide)
-        return max(1, count)
+        suits = self.batch_tokens * DEFAULT_SEARCH.beam // max(width, DEFAULT_SEARCH.beam)
+        count = max(1, (size.tokens or suits) // longest)
+        return min(count, suitable_places(width)) if self.searcher.is_static and not size.tokens else count
 
     def _batches(self, lengths: Sequence[int], size: BatchSize, width: int = 1, waiting: int = 1) -> Iterator[list[int]]:
         """Places in `lengths`: neighbours in length together, the longest first, for if they fit into memory, all do. With
