@@ -28,7 +28,7 @@ class BeamBoard:
 
     ids: Int[Tensor, "B W"]  # what each beam is fed next
     totals: Float[Tensor, "B W"]
-    steps: Int[Tensor, " B"]
+    steps: Int[Tensor, " B"]  # until it was done
     limits: Int[Tensor, " B"]
     forced: Int[Tensor, "B T"]
     num_finished: Int[Tensor, " B"]
@@ -123,7 +123,8 @@ class BeamBoard:
         )  # (B, P, 3)
         ended = moves[:, : self.width].clone()
         ended[:, :, 1].masked_fill_(~finishing, -1.0)
-        self._note(torch.cat([moves.gather(1, kept[:, :, None].expand(-1, -1, 3)), ended], dim=1))
+        kept_moves = moves.gather(1, kept[:, :, None].expand(-1, -1, 3))
+        self.notes[self.places, self.steps] = torch.cat([kept_moves, ended], dim=1)
         lengths = self.steps + 1  # of a hypothesis that ends now, EOS counted
         scores = proposals.totals[:, : self.width] / self.penalties[lengths][:, None]
         scores = torch.cat([self.best_scores, scores.masked_fill(~finishing, -math.inf)], dim=1)
@@ -131,10 +132,6 @@ class BeamBoard:
         self.num_finished.add_(finishing.sum(1))
         self._close(lengths)
         return parents
-
-    def _note(self, moves: Float[Tensor, "B M 3"]) -> None:
-        last = self.notes.shape[1] - 1
-        self.notes[self.places, self.steps.masked_fill(self.is_done, last)] = moves
 
     def _close(self, lengths: Int[Tensor, " B"]) -> None:
         """What `beam` asks of each sentence after a step. Probabilities that are no numbers are an end, too."""
@@ -229,8 +226,7 @@ class GreedyBoard:
         forced = self.forced.gather(1, self.steps[:, None])
         torch.where(forced >= 0, forced, log_probs.argmax(-1, keepdim=True), out=self.ids)
         note = torch.stack([self.ids.double(), log_probs.gather(1, self.ids).double()], dim=2)  # (B, 1, 2)
-        last = self.notes.shape[1] - 1
-        self.notes[self.places, self.steps.masked_fill(self.is_done, last)] = note
+        self.notes[self.places, self.steps] = note
         self.steps.add_(~self.is_done)
         self.is_done.logical_or_(self.ids[:, 0] == self.eos_id)
 
