@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.bench.model import machine
 from regard.config import ModelConfig
@@ -155,6 +157,67 @@ def profile(work: Callable[[], None], num_steps: int = 5) -> None:
         print(f"    {per_step:8.1f} µs  {row.count / num_steps:6.1f} ×  {row.key[:100]}")
 
 
+def kernel_times(device: torch.device) -> None:
+    """What other ways there would be: the best of a vocabulary at once or by groups, attention by each kernel."""
+    for rows, num_best in ((4, 8), (512, 8), (1, 2), (128, 2)):
+        log_probs = torch.randn(rows, VOCAB_SIZE, device=device)
+        ways: dict[str, Callable[[], object]] = {
+            "at once": partial(log_probs.topk, num_best),
+            "by groups": partial(grouped_topk, log_probs, num_best),
+            "argmax": partial(log_probs.argmax, -1),
+            "log-softmax": partial(log_probs.log_softmax, -1),
+        }
+        print(f"  best {num_best} of {rows} × {VOCAB_SIZE}: {times_of(ways, device)}", flush=True)
+    for places, width, num_slots in ((1, 4, 256), (128, 4, 128), (128, 4, 256), (128, 4, 512), (128, 1, 64), (128, 1, 128)):
+        q = torch.randn(places, 8, width, 64, device=device)
+        k, v = (torch.randn(places, num_slots, 8, 64, device=device).transpose(1, 2) for _ in range(2))
+        mask = torch.zeros(places, 1, width, num_slots, device=device)
+        mask[:, :, :, num_slots // 2 :] = -torch.inf
+        ways = {
+            kernel.name: partial(attended, kernel, q, k, v, mask)
+            for kernel in (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+        }
+        print(f"  attention, {places} × {width} queries over {num_slots} slots: {times_of(ways, device)}", flush=True)
+
+
+def times_of(ways: dict[str, Callable[[], object]], device: torch.device) -> str:
+    return ", ".join(f"{name} {microseconds(way, device):.1f} µs" for name, way in ways.items())
+
+
+def attended(kernel: SDPBackend, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    with sdpa_kernel(kernel):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def grouped_topk(log_probs: torch.Tensor, num_best: int, size: int = 128) -> torch.Tensor:
+    """The best are in the groups with the best maxima."""
+    groups: torch.Tensor = log_probs.unflatten(1, (-1, size))  # 16,000 = 125 · 128
+    places = groups.amax(2).topk(num_best, dim=1).indices
+    few = groups.gather(1, places[:, :, None].expand(-1, -1, size)).flatten(1)
+    return few.topk(num_best, dim=1).values
+
+
+def microseconds(work: Callable[[], object], device: torch.device, times: int = 50) -> float:
+    """Of the device, launches left out: a graph of many, replayed."""
+    for _ in range(3):
+        work()
+    synchronize(device)
+    if device.type != "cuda":
+        began = time.perf_counter()
+        work()
+        return (time.perf_counter() - began) * 1e6
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            work()
+    graph.replay()
+    synchronize(device)
+    began = time.perf_counter()
+    graph.replay()
+    synchronize(device)
+    return (time.perf_counter() - began) / times * 1e6
+
+
 def queue_overhead(model: Transformer, sentences: list[Sentence], width: int, places: int) -> None:
     """Where the time of a whole queue goes, as the host sees it."""
     import cProfile
@@ -193,6 +256,7 @@ def main() -> None:
             (title, partial(compare, model, sentences, width, places)),
             (f"steps: {title}", partial(step_times, model, sentences, width, places)),
         ]
+    parts.append(("kernels", partial(kernel_times, device)))
     parts.append(("the host, beam 4, 128 at once", partial(queue_overhead, model, sentences, 4, 128)))
     for title, part in parts:
         print(title, flush=True)
