@@ -1,12 +1,13 @@
 """Whether searching with static shapes and graphs finds on a GPU what the plain searches find, and how long each takes.
 
-    python scripts/decode_gpu.py [RUN] [--sentences 512] [--device cuda]
+    python scripts/decode_gpu.py [RUN] [--sentences 512] [--places 1 128] [--device cuda]
 
 Without a run, a random model of the base size (vocabulary 16,000) and random sources of the lengths of the Kyoto corpus; its
 outputs end where its limits say, about as long as its sources. Parts that fail say how, and the others go on.
 """
 
 import argparse
+import itertools
 import random
 import time
 import traceback
@@ -30,7 +31,8 @@ from regard.translate.searcher import Searcher
 from regard.translate.translator import load
 
 VOCAB_SIZE = 16_000
-SETTINGS = [(width, places) for width in (4, 1) for places in (1, 64, 128)]  # a beam of 1 is greedy
+BEAMS = (4, 1)  # the latter is greedy search
+AGAIN = {"plain": 0, "static": 1, "graphs": 3}  # times, after the first
 
 Found = list[list[Hypothesis]]
 
@@ -91,12 +93,13 @@ def compare(model: Transformer, sentences: list[Sentence], width: int, places: i
     graphs, eager = Searcher((model,)), Searcher((model,), graphs=False)
     roads["plain"] = lambda: in_batches(eager, some, width, places)
     roads["static"] = lambda: eager.search_queue(some, width=width, alpha=0.0, num_places=places)
-    roads["graphs"] = lambda: graphs.search_queue(some, width=width, alpha=0.0, num_places=places)
+    if device.type == "cuda":
+        roads["graphs"] = lambda: graphs.search_queue(some, width=width, alpha=0.0, num_places=places)
     expected: Found = []
     for name, work in roads.items():
         try:
-            first, _ = timed(work, device)
-            rounds = [timed(work, device) for _ in range(3 if name == "graphs" else 1)]
+            first, found = timed(work, device)
+            rounds = [timed(work, device) for _ in range(AGAIN[name])] or [(first, found)]
         except Exception:
             traceback.print_exc()
             continue
@@ -121,8 +124,8 @@ def step_times(model: Transformer, sentences: list[Sentence], width: int, places
     longest = max(len(sentence.ids) for sentence in some) + 1
     for num_positions in (32, 64, 128):
         window = Extent(places, positions_for(num_positions, 1024), max(32, 1 << (longest - 1).bit_length()))
-        for graphs in (False, True):
-            rig = Rig.of(model, window, width=width, num_best=1, graphs=graphs and device.type == "cuda")
+        for graphs in (False, True) if device.type == "cuda" else (False,):
+            rig = Rig.of(model, window, width=width, num_best=1, graphs=graphs)
             rig.begin(0.0)
             sure = [Sentence(sentence.ids, num_positions - 1) for sentence in some]
             rig.fill(range(places), rig.encode(sure), range(places), sure)
@@ -140,7 +143,7 @@ def step_times(model: Transformer, sentences: list[Sentence], width: int, places
                 f"of which the host takes {launched / 20 * 1e3:.3f} ms",
                 flush=True,
             )
-            if graphs and num_positions == 64 and device.type == "cuda":
+            if graphs and num_positions == 64:
                 profile(partial(rig.step, window))
 
 
@@ -239,6 +242,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, nargs="?", help="a run's folder; without one, random weights")
     parser.add_argument("--sentences", type=int, default=512)
+    parser.add_argument("--places", type=int, nargs="+", default=[1, 128], help="sentences at once")
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     device = find_device(options.device)
@@ -250,7 +254,7 @@ def main() -> None:
         model = loaded
     sentences = random_sentences(options.sentences, model.config.src_vocab_size)
     parts: list[tuple[str, Callable[[], None]]] = []
-    for width, places in SETTINGS:
+    for width, places in itertools.product(BEAMS, options.places):
         title = f"{'greedy' if width == 1 else f'beam {width}'}, {places} at once"
         parts += [
             (title, partial(compare, model, sentences, width, places)),
