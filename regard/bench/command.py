@@ -113,10 +113,14 @@ def bench_decode(
     run: Annotated[Path, typer.Argument(help="a run's folder")],
     file: Annotated[str, typer.Argument(help="text to translate, one sentence a line")],
     batch: Annotated[
-        list[int] | None, typer.Option(metavar="NUMBER", min=1, help="sentences at once; default: 1 and 32")
+        list[int] | None, typer.Option(metavar="NUMBER", min=1, help="sentences at once; default: 1 and 32, on cuda 128")
     ] = None,
-    beam: Annotated[int, typer.Option(min=1, help="the beam of all")] = 4,
-    sentences: Annotated[int, typer.Option(min=1, help="of the file, in each round; one at a time, only 16")] = 128,
+    beam: Annotated[
+        list[int] | None, typer.Option(metavar="NUMBER", min=1, help="the beam of all; default: 4, on cuda 4 and 1 (greedy)")
+    ] = None,
+    sentences: Annotated[
+        int | None, typer.Option(min=1, help="of the file, in each round; one at a time, only 16; default: 128, on cuda 512")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="interleaved rounds; the median counts")] = 3,
     max_length: Annotated[int, typer.Option(min=1, help="of an output, in tokens")] = 128,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps")] = "cpu",
@@ -133,5 +137,13 @@ def bench_decode(
     from regard.bench.decode import DecodeBenchSettings
     from regard.bench.decode import run as decode
 
-    settings = DecodeBenchSettings(tuple(batch or (1, 32)), beam, sentences, rounds, max_length, device)
+    is_cuda = device.startswith("cuda")
+    settings = DecodeBenchSettings(
+        batches=tuple(batch or (1, 128 if is_cuda else 32)),
+        beams=tuple(beam or ((4, 1) if is_cuda else (4,))),
+        sentences=sentences or (512 if is_cuda else 128),
+        rounds=rounds,
+        max_length=max_length,
+        device=device,
+    )
     decode(settings, run, file, json_path=json)

@@ -1,7 +1,8 @@
 """`regard bench decode`: the same weights and sentences through regard, Hugging Face `generate` and CTranslate2, in one run.
 
 Engines differ in how they punish length, so all search without: a beam, α = 0, the same maximum length. Sentences go in and
-come out as ids, in the same batches for all.
+come out as ids, sorted by length. So many are under way at once for all: others take them in batches, and so does regard but
+on a GPU, where those that wait take the places of those that are done.
 """
 
 import json
@@ -10,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +31,20 @@ from regard.search.beam import beam
 from regard.search.hypothesis import TIE, Cache
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from regard.train.device import synchronize
+from regard.translate.rig import Sentence
 from regard.translate.search import started
+from regard.translate.searcher import Searcher
 from regard.translate.translator import Translator, load
 
 Ids = list[int]
-Engine = Callable[[list[Ids]], list[Ids]]  # sources to outputs, without EOS
+Engine = Callable[[list[Ids], int], list[Ids]]  # sources, and how many at once, to outputs, without EOS
 LENGTHS = (50, 400)
 
 
 @dataclass(frozen=True)
 class DecodeBenchSettings:
     batches: tuple[int, ...]
-    beam: int
+    beams: tuple[int, ...]
     sentences: int  # in a round
     rounds: int
     max_length: int
@@ -64,31 +68,25 @@ def run(settings: DecodeBenchSettings, folder: Path, source: str, *, json_path: 
     sources = chosen_sources(translator, source, settings.sentences)
     console = Console(width=None if Console().is_terminal else 100)
     console.print(
-        f"{folder}: {len(sources)} sentences of {source}, beam {settings.beam}, α = 0; {machine(translator.device)}",
+        f"{folder}: {len(sources)} sentences of {source}, α = 0; {machine(translator.device)}",
         highlight=False,
     )
-    report: dict[str, Any] = {"settings": asdict(settings), "machine": machine(translator.device), "batches": {}}
+    report: dict[str, Any] = {"settings": asdict(settings), "machine": machine(translator.device), "beams": {}}
     with tempfile.TemporaryDirectory() as workshop:
         engines = engines_of(translator, settings, Path(workshop))
-        for batch in settings.batches:
-            # One at a time, a few sentences say as much as many; in batches, there must be some.
-            texts = sources[:: max(1, len(sources) // 16)] if batch == 1 else sources
-            speeds, outputs = interleaved(
-                settings, engines, [texts[n : n + batch] for n in range(0, len(texts), batch)], translator.device
-            )
-            agreements = {name: agreement(translator, texts, outputs["regard"], found) for name, found in outputs.items()}
-            print_table(console, batch, speeds, agreements, len(texts))
-            report["batches"][batch] = {
-                "tokens_per_second": {speed.name: speed.rounds for speed in speeds},
-                "agreement": {name: asdict(found) for name, found in agreements.items()},
+        for beam in settings.beams:
+            report["beams"][beam] = {
+                batch: compare(console, translator, settings, engines(beam), sources, beam=beam, batch=batch)
+                for batch in settings.batches
             }
-    report["lengths"] = by_length(translator, sources[: max(settings.batches)], settings.beam)
-    short, long = (report["lengths"][length] for length in LENGTHS)
-    console.print(
-        f"{max(settings.batches)} at once, a token of an output of {LENGTHS[1]} takes {long / short:.2f} times as long as "
-        f"one of an output of {LENGTHS[0]}, attention to all that came before included.",
-        highlight=False,
-    )
+    if not translator.searcher.is_static:  # there, what comes before is read as a whole, whoever descends from it
+        report["lengths"] = by_length(translator, sources[: max(settings.batches)], settings.beams[0])
+        short, long = (report["lengths"][length] for length in LENGTHS)
+        console.print(
+            f"{max(settings.batches)} at once, a token of an output of {LENGTHS[1]} takes {long / short:.2f} times as long "
+            f"as one of an output of {LENGTHS[0]}, attention to all that came before included.",
+            highlight=False,
+        )
     if json_path is not None:
         json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
@@ -100,42 +98,70 @@ def chosen_sources(translator: Translator, source: str, count: int) -> list[Ids]
     return sorted(ids[::every][:count], key=len)
 
 
-def engines_of(translator: Translator, settings: DecodeBenchSettings, workshop: Path) -> dict[str, Engine]:
-    """Ours, and whichever of the others are installed and can hold this model."""
+def compare(
+    console: Console,
+    translator: Translator,
+    settings: DecodeBenchSettings,
+    engines: dict[str, Engine],
+    sources: list[Ids],
+    *,
+    beam: int,
+    batch: int,
+) -> dict[str, Any]:
+    """One table, and its numbers."""
+    # One at a time, a few sentences say as much as many; in batches, there must be some.
+    texts = sources[:: max(1, len(sources) // 16)] if batch == 1 else sources
+    speeds, outputs = interleaved(settings, engines, texts, batch, translator.device)
+    agreements = {name: agreement(translator, texts, outputs["regard"], found) for name, found in outputs.items()}
+    search = f"beam {beam}" if beam > 1 else "greedy"
+    print_table(console, f"{search}, {batch} at once, {len(texts)} sentences in all", speeds, agreements)
+    return {
+        "tokens_per_second": {speed.name: speed.rounds for speed in speeds},
+        "agreement": {name: asdict(found) for name, found in agreements.items()},
+    }
+
+
+def engines_of(translator: Translator, settings: DecodeBenchSettings, workshop: Path) -> Callable[[int], dict[str, Engine]]:
+    """Ours, and whichever of the others are installed and can hold this model; for a beam."""
     model = require_transformer(translator.models[0], "regard bench decode")
-    engines: dict[str, Engine] = {"regard": lambda rows: decoded(model, rows, settings)}
-    makers: dict[str, Callable[[], Engine]] = {
+    makers: dict[str, Callable[[], Callable[[int], Engine]]] = {
         "Hugging Face generate": lambda: hugging_face_engine(model, translator.tokenizer, workshop / "hf", settings),
         "CTranslate2": lambda: ctranslate2_engine(model, translator.tokenizer, workshop / "ct2", settings, int8=False),
         "CTranslate2 int8": lambda: ctranslate2_engine(
             model, translator.tokenizer, workshop / "ct2-int8", settings, int8=True
         ),
     }
+    engines: dict[str, Callable[[int], Engine]] = {"regard": lambda beam: our_engine(translator.searcher, settings, beam)}
     for name, make in makers.items():
         try:
             engines[name] = make()
         except (ImportError, ValueError) as error:
             Console(stderr=True).print(f"{name} is left out: {error}")
-    return engines
+    return lambda beam: {name: engine(beam) for name, engine in engines.items()}
 
 
-def decoded(model: Transformer, rows: list[Ids], settings: DecodeBenchSettings) -> list[Ids]:
-    device = model.output_weight.device
-    cache = model.start(collate_sources(rows).to(device))
-    found = beam(
-        model.step,
-        cache,
-        [settings.max_length] * len(rows),
-        width=settings.beam,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        alpha=0.0,
-        device=device,
-    )
-    return [list(result.hypotheses[0].ids) for result in found]
+def in_batches(decode: Callable[[list[Ids]], list[Ids]]) -> Engine:
+    return lambda rows, batch: [ids for n in range(0, len(rows), batch) for ids in decode(rows[n : n + batch])]
 
 
-def hugging_face_engine(model: Transformer, tokenizer: Tokenizer, folder: Path, settings: DecodeBenchSettings) -> Engine:
+def our_engine(searcher: Searcher, settings: DecodeBenchSettings, beam: int) -> Engine:
+    def queue(rows: list[Ids], batch: int) -> list[Ids]:
+        sentences = [Sentence(ids, settings.max_length) for ids in rows]
+        found = searcher.search(sentences, width=beam, alpha=0.0, num_places=batch)
+        return [list(best.ids) for best, *_ in found]
+
+    def engine(rows: list[Ids], batch: int) -> list[Ids]:
+        """One at a time means that the next is not known yet."""
+        if searcher.is_static and batch > 1:
+            return queue(rows, batch)
+        return in_batches(lambda some: queue(some, batch))(rows, batch)
+
+    return engine
+
+
+def hugging_face_engine(
+    model: Transformer, tokenizer: Tokenizer, folder: Path, settings: DecodeBenchSettings
+) -> Callable[[int], Engine]:
     from transformers import AutoModelForSeq2SeqLM
     from transformers.utils import logging
 
@@ -147,25 +173,25 @@ def hugging_face_engine(model: Transformer, tokenizer: Tokenizer, folder: Path, 
     theirs: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval().to(device)
 
     @torch.inference_mode()
-    def engine(rows: list[Ids]) -> list[Ids]:
+    def decode(rows: list[Ids], beam: int) -> list[Ids]:
         src = collate_sources(rows).to(device)
         found = theirs.generate(
             input_ids=src,
             attention_mask=(src != PAD_ID).long(),
-            num_beams=settings.beam,
+            num_beams=beam,
             do_sample=False,
             length_penalty=0.0,
-            early_stopping=True,  # as ours: so many finished hypotheses are enough
+            early_stopping=beam > 1,  # as ours: so many finished hypotheses are enough
             max_length=settings.max_length + 2,  # BOS and EOS counted
         )
         return [[token for token in row[1:] if token not in (PAD_ID, EOS_ID)] for row in found.tolist()]
 
-    return engine
+    return lambda beam: in_batches(partial(decode, beam=beam))
 
 
 def ctranslate2_engine(
     model: Transformer, tokenizer: Tokenizer, folder: Path, settings: DecodeBenchSettings, *, int8: bool
-) -> Engine:
+) -> Callable[[int], Engine]:
     import ctranslate2
 
     folder.mkdir()
@@ -175,10 +201,10 @@ def ctranslate2_engine(
         str(folder), device=device, intra_threads=torch.get_num_threads(), compute_type="int8" if int8 else "float32"
     )
 
-    def engine(rows: list[Ids]) -> list[Ids]:
+    def decode(rows: list[Ids], beam: int) -> list[Ids]:
         found = theirs.translate_batch(
             [tokenizer.src.pieces(row) for row in rows],
-            beam_size=settings.beam,
+            beam_size=beam,
             length_penalty=0.0,
             min_decoding_length=0,
             max_decoding_length=settings.max_length,
@@ -186,29 +212,28 @@ def ctranslate2_engine(
         )
         return [tokenizer.tgt.ids(result.hypotheses[0]) for result in found]
 
-    return engine
+    return lambda beam: in_batches(partial(decode, beam=beam))
 
 
 def interleaved(
-    settings: DecodeBenchSettings, engines: dict[str, Engine], batches: list[list[Ids]], device: torch.device
+    settings: DecodeBenchSettings, engines: dict[str, Engine], sources: list[Ids], batch: int, device: torch.device
 ) -> tuple[list[Speed], dict[str, list[Ids]]]:
-    """Target tokens per second, EOS counted, round by round with each engine in turn; and what came out."""
+    """Target tokens per second, EOS counted, round by round with each engine in turn; and what came out. On a GPU all warm
+    up on everything, since graphs and memory depend on shapes; elsewhere on the last batch."""
     rounds: dict[str, list[float]] = {name: [] for name in engines}
     outputs: dict[str, list[Ids]] = {}
     stderr = Console(stderr=True)
     with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
-        task = progress.add_task("warming up", total=settings.rounds * len(engines) * len(batches))
+        task = progress.add_task("warming up", total=settings.rounds * len(engines))
         for engine in engines.values():
-            engine(batches[-1])
+            engine(sources if device.type == "cuda" else sources[-batch:], batch)
         for turn in range(settings.rounds):
             for name, engine in engines.items():
                 progress.update(task, description=f"round {turn + 1} of {settings.rounds}: {name}")
-                found: list[Ids] = []
                 began = time.perf_counter()
-                for batch in batches:
-                    found += engine(batch)
-                    progress.advance(task)
+                found = engine(sources, batch)
                 synchronize(device)
+                progress.advance(task)
                 rounds[name].append(sum(len(ids) + 1 for ids in found) / (time.perf_counter() - began))
                 outputs[name] = found
     return [Speed(name, tuple(numbers)) for name, numbers in rounds.items()], outputs
@@ -257,10 +282,7 @@ def by_length(translator: Translator, rows: list[Ids], width: int) -> dict[int, 
     return seconds
 
 
-def print_table(
-    console: Console, batch: int, speeds: list[Speed], agreements: dict[str, Agreement], num_sentences: int
-) -> None:
-    title = f"{batch} sentence{'s' if batch > 1 else ''} at once, {num_sentences} in all"
+def print_table(console: Console, title: str, speeds: list[Speed], agreements: dict[str, Agreement]) -> None:
     table = Table(title=title, title_justify="left")
     table.add_column("engine", no_wrap=True)
     for heading in ("tokens/s", "slowest–fastest", "regard is", "equal", "ties", "better", "worse"):

@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.model.cache import KeyValue, LayerCache
 from regard.model.layers import Linear
+from regard.model.static_cache import StaticLayerCache
 from regard.model.trace import AttentionTrace, Recorder, Site
 
 # Not cuDNN's: it gives a query that may attend to nothing something else than zeros, and plans anew for every shape.
@@ -35,13 +36,13 @@ def attention(
     k: Float[Tensor, "B H S K"],
     v: Float[Tensor, "B H S Kv"],
     *,
-    mask: Bool[Tensor, "#B #H #T S"] | None = None,
+    mask: Bool[Tensor, "#B #H #T S"] | Float[Tensor, "#B #H #T S"] | None = None,
     causal: bool = False,
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Float[Tensor, "B H T Kv"]:
-    """Equation 1, softmax(QKᵀ/√d_k)V, by the fused kernel. A query that may attend to nothing gets zeros. `scale` replaces
-    1/√d_k."""
+    """Equation 1, softmax(QKᵀ/√d_k)V, by the fused kernel. A query that may attend to nothing gets zeros. A mask of
+    numbers is added to the scores. `scale` replaces 1/√d_k."""
     if q.device.type == "cuda":
         with sdpa_kernel(CUDA_KERNELS):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout, scale=scale)
@@ -115,7 +116,7 @@ class MultiHeadAttention(nn.Module):
         q: Float[Tensor, "B H T K"],
         key_value: KeyValue,
         *,
-        mask: Bool[Tensor, "#B 1 #T S"] | None,
+        mask: Bool[Tensor, "#B 1 #T S"] | Float[Tensor, "#B 1 #T S"] | None,
         causal: bool = False,
         recorder: Recorder | None = None,
     ) -> Float[Tensor, "B T D"]:
@@ -166,9 +167,9 @@ class SelfAttention(MultiHeadAttention):
         self,
         x: Float[Tensor, "B T D"],
         *,
-        mask: Bool[Tensor, "#B 1 #T S"] | None = None,
+        mask: Bool[Tensor, "#B 1 #T S"] | Float[Tensor, "#B 1 #T S"] | None = None,
         causal: bool = False,
-        past: LayerCache | None = None,
+        past: LayerCache | StaticLayerCache | None = None,
         recorder: Recorder | None = None,
     ) -> Float[Tensor, "B T D"]:
         """With a `past`, x is the next position of each beam, and keys and values are all beams' past and themselves."""
@@ -206,7 +207,7 @@ class CrossAttention(MultiHeadAttention):
         x: Float[Tensor, "B T D"],
         memory: KeyValue,
         *,
-        mask: Bool[Tensor, "B 1 1 S"],
+        mask: Bool[Tensor, "B 1 1 S"] | Float[Tensor, "B 1 1 S"],
         recorder: Recorder | None = None,
     ) -> Float[Tensor, "B T D"]:
         q = split_heads(self.query(x), self.num_heads)

@@ -13,6 +13,7 @@ from regard.model.cache import DecoderCache, KeyValue, LayerCache
 from regard.model.embedding import Embeddings, LearnedPositions, NoPositions, SinusoidalPositions
 from regard.model.initialisation import initialise
 from regard.model.layers import Dropout, FeedForward, PackedWeight, Residual, linear, pack_linears
+from regard.model.static_cache import StaticCache, StaticLayerCache
 from regard.model.trace import Intervention, Recorder, Stack, Trace
 
 MOST_PADDING = 32  # tokens
@@ -61,10 +62,10 @@ class DecoderLayer(nn.Module):
         x: Float[Tensor, "B T D"],
         memory: KeyValue,
         *,
-        memory_mask: Bool[Tensor, "B 1 1 S"],
-        mask: Bool[Tensor, "B 1 #T C"] | None = None,
+        memory_mask: Bool[Tensor, "B 1 1 S"] | Float[Tensor, "B 1 1 S"],
+        mask: Bool[Tensor, "B 1 #T C"] | Float[Tensor, "B 1 #T C"] | None = None,
         causal: bool = False,
-        past: LayerCache | None = None,
+        past: LayerCache | StaticLayerCache | None = None,
         recorder: Recorder | None = None,
     ) -> Float[Tensor, "B T D"]:
         x = self.self_attention_residual(
@@ -182,10 +183,11 @@ class Transformer(nn.Module):
         groups = [list(range(len(src)))]
         if src.device.type == "cpu":  # where arithmetic is dear and calls are cheap: little of it for padding
             groups = similar_lengths((src != self.config.pad_id).sum(1).tolist()) or groups
-        memory = [self._project_source(src[rows], self._recorder(intervention)) for rows in groups]
+        memory = [self.project_source(src[rows], self._recorder(intervention)) for rows in groups]
         return DecoderCache.empty(memory, groups, self.padding_mask(src), width=width)
 
-    def _project_source(self, src: Int[Tensor, "B S"], recorder: Recorder | None) -> KeyValue:
+    @torch.no_grad()
+    def project_source(self, src: Int[Tensor, "B S"], recorder: Recorder | None = None) -> KeyValue:
         """Keys and values of every decoder layer's cross-attention, without the padding that all of these have."""
         if src.device.type == "cpu":
             src = src[:, : max([1, *(src != self.config.pad_id).sum(1).tolist()])]
@@ -195,9 +197,10 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def step(
-        self, ids: Int[Tensor, " N"], cache: DecoderCache, intervention: Intervention | None = None
+        self, ids: Int[Tensor, " N"], cache: DecoderCache | StaticCache, intervention: Intervention | None = None
     ) -> Float[Tensor, "N V"]:
-        """Feeds each row its next token and gives the log-probabilities of the one after. The cache grows by one."""
+        """Feeds each row its next token and gives the log-probabilities of the one after. The cache grows by one. With a
+        `StaticCache` all shapes and addresses are those of the last step, and nobody waits for the device."""
         self._require_eval("decoding")
         assert len(ids) == cache.num_rows, f"{len(ids)} tokens for {cache.num_rows} rows"
         recorder = self._recorder(intervention)

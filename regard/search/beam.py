@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.search.hypothesis import C, Hypothesis, Step, forced_tokens, hypothesis, length_penalty, without
@@ -59,13 +59,19 @@ class _Sentence:
         return worst >= best_total / largest
 
 
-class _Proposals(NamedTuple):
+class Proposals(NamedTuple):
     """The best of a step, in order: at least W of them do not end, where the vocabulary has as many."""
 
     totals: Float[Tensor, "B P"]
     log_probs: Float[Tensor, "B P"]  # of the token alone
     parents: Int[Tensor, "B P"]
     tokens: Int[Tensor, "B P"]
+
+    def split(self, width: int, eos_id: int) -> tuple[Bool[Tensor, "B P"], Int[Tensor, "B W"], Float[Tensor, "B W"]]:
+        """Which of them end, and where the best stand that do not, in their order, with their totals."""
+        ends = (self.tokens == eos_id) & self.totals.isfinite()
+        kept = ends.byte().argsort(dim=1, stable=True)[:, :width]
+        return ends, kept, self.totals.masked_fill(ends, -math.inf).gather(1, kept)
 
 
 def beam(
@@ -94,11 +100,15 @@ def beam(
     while rows:
         length = tokens.shape[2]  # that of a hypothesis that ends now, EOS counted
         next_log_probs = step(tokens[:, :, -1].flatten(), cache).unflatten(0, totals.shape)
-        proposals = _propose(next_log_probs, totals, forced[rows, length - 1], num_proposals=2 * width)
-        ends = (proposals.tokens == eos_id) & proposals.totals.isfinite()
+        forced_now = forced[rows, length - 1]  # asked on the CPU, where nobody waits
+        proposals = propose(
+            next_log_probs,
+            totals,
+            forced_now.to(next_log_probs.device) if int(forced_now.max()) >= 0 else None,
+            num_proposals=2 * width,
+        )
+        ends, kept, totals = proposals.split(width, eos_id)
         finishing = ends[:, :width]
-        kept = ends.byte().argsort(dim=1, stable=True)[:, :width]  # the best that do not end, in their order
-        totals = proposals.totals.masked_fill(ends, -math.inf).gather(1, kept)
         for row, place in finishing.nonzero().tolist():
             parent = int(proposals.parents[row, place])
             ids = tokens[row, parent, 1:].tolist()
@@ -126,17 +136,16 @@ def beam(
     ]
 
 
-def _propose(
+def propose(
     log_probs: Float[Tensor, "B W V"],
     totals: Float[Tensor, "B W"],
-    forced: Int[Tensor, " B"],
+    forced: Int[Tensor, " B"] | None,
     *,
     num_proposals: int,
-) -> _Proposals:
-    """The best of each beam first, which leaves little to compare. A forced token is a beam's only proposal."""
+) -> Proposals:
+    """The best of each beam first, which leaves little to compare. A forced token is a beam's only proposal; -1 is none."""
     best, tokens = log_probs.topk(min(num_proposals, log_probs.shape[2]), dim=2)  # (B, W, P)
-    if int(forced.max()) >= 0:  # asked on the CPU, where nobody waits
-        forced = forced.to(best.device)
+    if forced is not None:
         is_forced = (forced >= 0)[:, None]
         only = forced.clamp(min=0)[:, None, None].expand(-1, log_probs.shape[1], 1)
         best = best.masked_fill(is_forced[:, :, None], -math.inf)
@@ -144,7 +153,7 @@ def _propose(
         tokens[:, :, 0] = torch.where(is_forced, only[:, :, 0], tokens[:, :, 0])
     all_totals = (totals[:, :, None] + best).flatten(1)
     chosen_totals, places = all_totals.topk(min(num_proposals, all_totals.shape[1]), dim=1)
-    return _Proposals(
+    return Proposals(
         totals=chosen_totals,
         log_probs=best.flatten(1).gather(1, places),
         parents=places // best.shape[2],
@@ -158,7 +167,7 @@ def _extended(history: Tensor, parents: Int[Tensor, "B W"], new: Tensor) -> Tens
     return torch.cat([past, new[:, :, None].to(past)], dim=2)
 
 
-def _candidates(proposals: _Proposals, finishing: Tensor, kept: Int[Tensor, "B W"]) -> list[tuple[Candidate, ...]]:
+def _candidates(proposals: Proposals, finishing: Tensor, kept: Int[Tensor, "B W"]) -> list[tuple[Candidate, ...]]:
     """For each row, its proposals in the order of their totals; impossible ones are left out."""
     table = zip(*(column.tolist() for column in (*proposals, finishing, kept)), strict=True)
     found = []

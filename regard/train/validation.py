@@ -15,11 +15,11 @@ from regard.data.windows import Windows
 from regard.evaluate.metrics import bleu
 from regard.model.kinds import EncoderDecoder, Model
 from regard.model.language import LanguageModel
-from regard.search.greedy import greedy
-from regard.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from regard.text.tokenizer import Tokenizer
 from regard.train.loss import smoothed_cross_entropy
 from regard.train.metrics import perplexity
-from regard.translate.search import started
+from regard.translate.rig import Sentence
+from regard.translate.searcher import Searcher
 
 
 @dataclass(frozen=True)
@@ -124,18 +124,22 @@ class ValidationText:
 
     def translate(self, model: EncoderDecoder, *, at_reference_length: bool = False) -> list[str]:
         """In the order of the text. `at_reference_length` cuts what would be longer, as untrained models' output is."""
-        device = model.output_weight.device
+        searcher = Searcher((model,))  # a new one each time: what it keeps would take memory from training
+        if searcher.is_static:
+            groups = [list(range(self.num_references))]
+        else:
+            groups = [rows for rows, _ in self._batches(self.num_references)]
         texts = [""] * self.num_references
-        for rows, batch in self._batches(self.num_references):
-            lengths = 2 * (batch.src != model.config.pad_id).sum(1) + 10  # untrained models never end by themselves
-            lengths = lengths.clamp(max=model.config.longest_sequence - 1)
-            if at_reference_length:
-                lengths = (batch.tgt_out != model.config.pad_id).sum(1)
-            step, cache = started(model, batch.src.to(device))
-            outputs = greedy(step, cache, lengths.tolist(), bos_id=BOS_ID, eos_id=EOS_ID, device=device)
-            for row, output in zip(rows, outputs, strict=True):
+        for rows in groups:
+            sentences = [self._sentence(row, model, at_reference_length) for row in rows]
+            for row, [output] in zip(rows, searcher.search(sentences, width=1, alpha=0.0), strict=True):
                 texts[row] = self.tokenizer.tgt.decode(output.ids)
         return texts
+
+    def _sentence(self, row: int, model: EncoderDecoder, at_reference_length: bool) -> Sentence:
+        src, tgt = self.store.src[row], self.store.tgt[row]
+        limit = len(tgt) + 1 if at_reference_length else 2 * (len(src) + 1) + 10  # untrained models never end by themselves
+        return Sentence(src.tolist(), min(limit, model.config.longest_sequence - 1))
 
     def sample(self, num_pairs: int = 16) -> Batch:
         """A few pairs to look at attention with."""

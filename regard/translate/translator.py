@@ -4,32 +4,33 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.checkpoint import Run, load_weights, run_and_step
 from regard.config import RunConfig
 from regard.data.batch import Batch, collate, collate_sources
 from regard.model.kinds import EncoderDecoder, build_encoder_decoder
-from regard.search.beam import beam
-from regard.search.ensemble import Caches, ensemble
-from regard.search.greedy import greedy
-from regard.search.hypothesis import Cache, Hypothesis, Step, hypothesis
+from regard.search.hypothesis import Hypothesis, hypothesis
 from regard.search.sample import sample
 from regard.text.cleaning import normalise
 from regard.text.sentences import joined, parts_for
 from regard.text.tokenizer import BOS_ID, EOS_ID, LANGUAGE_CODE, UNK_ID, Tokenizer
 from regard.train.device import advice_on_memory, find_device
 from regard.translate.alignment import Links, place_for, shifted, word_links, words_of
+from regard.translate.rig import Sentence
 from regard.translate.risk import least_risky
-from regard.translate.search import BatchSize, Search, require_alpha, started
+from regard.translate.search import BatchSize, Search, require_alpha
+from regard.translate.searcher import Searcher, suitable_places
 from regard.translate.translation import END, Token, Translation, empty, together, with_alternatives
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384, "mps": 4096}
+QUEUE = 16  # times as many texts as are under way at once wait with them, where a search takes a queue
 NO_LIMIT = 1024  # subwords, for a run that was told to learn from texts of any length
 DEFAULT_SEARCH, DEFAULT_BATCH = Search(), BatchSize()
 
@@ -92,6 +93,11 @@ class Translator:
         languages = f"{self.config.data.src_lang or 'source'} → {self.config.data.tgt_lang or 'target'}"
         return f"Translator({languages}, {len(self.models)} model{'s' if len(self.models) > 1 else ''}, {self.device})"
 
+    @cached_property
+    def searcher(self) -> Searcher:
+        """What finds translations, with what it keeps from one search to the next."""
+        return Searcher(self.models)
+
     def translate(
         self,
         texts: Iterable[str],
@@ -124,9 +130,11 @@ class Translator:
             if not of_text:
                 yield number, empty(texts[number], aligned=align)
         every_part = [part for of_text in parts for part in of_text]
-        for places in self._batches([len(part.ids) + 1 for part in every_part], batch, search.num_candidates):
+        waiting = QUEUE if self.searcher.is_static and not search.samples else 1
+        for places in self._batches([len(part.ids) + 1 for part in every_part], batch, search.num_candidates, waiting):
             group = [every_part[place] for place in places]
-            for part, translation in zip(group, self._translate(group, search, align), strict=True):
+            at_once = self._at_once(max(len(part.ids) + 1 for part in group), batch, search.num_candidates)
+            for part, translation in zip(group, self._translate(group, search, align, at_once), strict=True):
                 finished = found[part.text]
                 finished[part.place] = translation
                 if len(finished) == len(parts[part.text]):
@@ -208,26 +216,32 @@ class Translator:
     def _count(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self.tokenizer.src.encode(texts)]
 
-    def _batches(self, lengths: Sequence[int], size: BatchSize, width: int = 1) -> Iterator[list[int]]:
-        """Places in `lengths`: neighbours in length together, the longest first, for if they fit into memory, all do. Fewer
-        where each is searched more widely than usual."""
+    def _at_once(self, longest: int, size: BatchSize, width: int) -> int:
+        """How many texts are searched at once, of up to so many tokens. Fewer where each is searched more widely than
+        usual, and where a queue keeps places full, no more than keep the device busy."""
+        if size.sentences:
+            return size.sentences
         suits = self.batch_tokens * DEFAULT_SEARCH.beam // max(width, DEFAULT_SEARCH.beam)
-        budget = size.tokens or (math.inf if size.sentences else suits)
+        count = max(1, (size.tokens or suits) // longest)
+        return min(count, suitable_places(width)) if self.searcher.is_static and not size.tokens else count
+
+    def _batches(self, lengths: Sequence[int], size: BatchSize, width: int = 1, waiting: int = 1) -> Iterator[list[int]]:
+        """Places in `lengths`: neighbours in length together, the longest first, for if they fit into memory, all do. With
+        those that wait, `waiting` times as many as are searched at once."""
         group: list[int] = []
         longest = 0
         for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
             longest = longest or lengths[place]
-            is_full = len(group) == size.sentences if size.sentences else (len(group) + 1) * longest > budget
-            if group and is_full:
+            if len(group) >= waiting * self._at_once(longest, size, width):
                 yield group
                 group, longest = [], lengths[place]
             group.append(place)
         if group:
             yield group
 
-    def _translate(self, parts: Sequence[Part], search: Search, align: bool) -> list[Translation]:
+    def _translate(self, parts: Sequence[Part], search: Search, align: bool, at_once: int) -> list[Translation]:
         with advice_on_memory("translate fewer tokens at once, with --batch-tokens"):
-            found = self._search(parts, search)
+            found = self._search(parts, search, at_once)
             if search.minimum_risk:
                 found = [self._by_risk(candidates, search) for candidates in found]
             best = [candidates[: search.num_best] for candidates in found]
@@ -236,14 +250,12 @@ class Translator:
         translations = iter([self._translation(*row, link) for row, link in zip(rows, links, strict=True)])
         return [with_alternatives([next(translations) for _ in outputs]) for outputs in best]
 
-    def _search(self, parts: Sequence[Part], search: Search) -> list[list[Hypothesis]]:
+    def _search(self, parts: Sequence[Part], search: Search, at_once: int) -> list[list[Hypothesis]]:
         """Each part's candidates."""
-        src = collate_sources([part.ids for part in parts]).to(self.device)
         max_lengths = [max(len(part.ids) + search.max_extra, len(part.prefix)) for part in parts]
         max_lengths = [min(length, self._longest_output) for length in max_lengths]
-        prefixes = [part.prefix for part in parts]
-        step, cache = self._start(src)
         if search.samples:
+            step, cache = self.searcher.start(collate_sources([part.ids for part in parts]).to(self.device))
             draws = drawn_numbers(parts, search, max(max_lengths) + 1).to(self.device)
             return sample(
                 step,
@@ -253,40 +265,16 @@ class Translator:
                 sampling=search.sampling,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
-                prefixes=prefixes,
+                prefixes=[part.prefix for part in parts],
                 alpha=search.alpha,
             )
-        if search.beam == 1:
-            found = greedy(
-                step,
-                cache,
-                max_lengths,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                prefixes=prefixes,
-                alpha=search.alpha,
-                device=self.device,
-            )
-            return [[one] for one in found]
-        results = beam(
-            step,
-            cache,
-            max_lengths,
+        return self.searcher.search(
+            [Sentence(part.ids, length, part.prefix) for part, length in zip(parts, max_lengths, strict=True)],
             width=search.beam,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
             alpha=search.alpha,
             num_best=search.beam if search.minimum_risk else search.num_best,
-            prefixes=prefixes,
-            device=self.device,
+            num_places=at_once,
         )
-        return [list(result.hypotheses) for result in results]
-
-    def _start(self, src: Int[Tensor, "B S"]) -> tuple[Step[Cache], Cache]:
-        if len(self.models) == 1:
-            return started(self.models[0], src)
-        steps, caches = zip(*(started(model, src) for model in self.models), strict=True)
-        return cast("Step[Cache]", ensemble(steps)), Caches(caches)
 
     def _by_risk(self, candidates: Sequence[Hypothesis], search: Search) -> list[Hypothesis]:
         texts = [self.tokenizer.tgt.decode(candidate.ids) for candidate in candidates]

@@ -179,12 +179,14 @@ def test_bench_search_and_decode_print_what_they_found(tmp_path: Path) -> None:
     assert "4 at once against 1: 6 equal, 0 ties, 0 different" in result.stdout
     assert "beam 8 against 4:" in result.stdout
     report = tmp_path / "decode.json"
-    sizes = ["--sentences", "4", "--rounds", "1", "--batch", "2", "--max-length", "20"]
+    sizes = ["--sentences", "4", "--rounds", "1", "--batch", "2", "--max-length", "20", "--beam", "4", "--beam", "1"]
     result = run("bench", "decode", RUN, SOURCE, *sizes, "--json", report)
     assert result.returncode == 0, result.stderr
     assert "times as long as" in result.stdout
-    found = json.loads(report.read_text())["batches"]["2"]
-    assert set(found["tokens_per_second"]) == {"regard", "Hugging Face generate", "CTranslate2", "CTranslate2 int8"}
-    for engine in ("Hugging Face generate", "CTranslate2"):
-        agreement = found["agreement"][engine]
-        assert agreement["equal"] + agreement["ties"] == 4
+    assert "beam 4, 2 at once, 4 sentences in all" in result.stdout and "greedy, 2 at once" in result.stdout
+    for beam in ("4", "1"):
+        found = json.loads(report.read_text())["beams"][beam]["2"]
+        assert set(found["tokens_per_second"]) == {"regard", "Hugging Face generate", "CTranslate2", "CTranslate2 int8"}
+        for engine in ("Hugging Face generate", "CTranslate2"):
+            agreement = found["agreement"][engine]
+            assert agreement["equal"] + agreement["ties"] == 4

@@ -18,6 +18,7 @@ from regard.model.transformer import Transformer
 from regard.search.sample import Sampling
 from regard.text.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from regard.translate.search import BatchSize, Search
+from regard.translate.searcher import Searcher
 from regard.translate.translator import Translator, load
 from tests.conftest import VOCAB_SIZE, tiny_config
 from tests.oracles.runs import make_recurrent, make_tokenizer, make_translator, write_run
@@ -91,6 +92,20 @@ def test_the_size_of_batches_is_a_matter_of_speed(any_translator: Translator, se
         assert [one.text for one in any_translator.translate(SOURCES[:20], search, batch=batch)] == expected
     turned = any_translator.translate(SOURCES[:20][::-1], search)
     assert [one.text for one in turned[::-1]] == expected
+
+
+@pytest.mark.parametrize("search", [Search(beam=1), Search(num_best=3), Search(minimum_risk=True), Search(samples=2)])
+def test_a_queue_translates_as_batches_do(translator: Translator, monkeypatch: pytest.MonkeyPatch, search: Search) -> None:
+    """What a GPU does, here without one."""
+    expected = translator.translate(SOURCES[:20], search, prefixes=["the"] * 20, align=True)
+    monkeypatch.setattr(Searcher, "is_static", property(lambda _: True))
+    for batch in (BatchSize(), BatchSize(tokens=40), BatchSize(sentences=3)):
+        found = translator.translate(SOURCES[:20], search, batch=batch, prefixes=["the"] * 20, align=True)
+        for one, other in zip(found, expected, strict=True):
+            assert (one.text, one.pieces, one.alignment) == (other.text, other.pieces, other.alignment)
+            assert [again.text for again in one.alternatives] == [again.text for again in other.alternatives]
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+    assert search.samples or translator.searcher.rigs, "no queue was made"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from regard.evaluate.metrics import bleu
 from regard.model.transformer import Transformer
 from regard.text.tokenizer import BOS_ID, EOS_ID
 from regard.train.validation import Validation, ValidationText
+from regard.translate.searcher import Searcher
 from tests.conftest import make_model
 from tests.unit.test_stream import make_stream
 
@@ -41,6 +42,14 @@ def test_translations_are_in_order_and_do_not_depend_on_their_batch() -> None:
     model.train()
     result = text.validate(model)
     assert model.training and result.bleu == bleu(together, text.references(), "en")
+
+
+def test_a_queue_translates_as_batches_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU does, here without one."""
+    text, model = make_text(num_translated=20)
+    expected = text.translate(model), text.translate(model, at_reference_length=True)
+    monkeypatch.setattr(Searcher, "is_static", property(lambda _: True))
+    assert (text.translate(model), text.translate(model, at_reference_length=True)) == expected
 
 
 def test_without_translations_loss_decides() -> None:

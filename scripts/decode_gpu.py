@@ -1,0 +1,274 @@
+"""Whether searching with static shapes and graphs finds on a GPU what the plain searches find, and how long each takes.
+
+    python scripts/decode_gpu.py [RUN] [--sentences 512] [--places 1 128] [--device cuda]
+
+Without a run, a random model of the base size (vocabulary 16,000) and random sources of the lengths of the Kyoto corpus; its
+outputs end where its limits say, about as long as its sources. Parts that fail say how, and the others go on.
+"""
+
+import argparse
+import itertools
+import random
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from regard.bench.model import machine
+from regard.config import ModelConfig
+from regard.model.transformer import Transformer
+from regard.search.hypothesis import TIE, Hypothesis
+from regard.text.tokenizer import EOS_ID
+from regard.train.device import find_device, synchronize
+from regard.translate.queue import Queue
+from regard.translate.rig import Extent, Rig, Sentence, positions_for
+from regard.translate.searcher import Searcher
+from regard.translate.translator import load
+
+VOCAB_SIZE = 16_000
+BEAMS = (4, 1)  # the latter is greedy search
+AGAIN = {"plain": 0, "static": 1, "graphs": 3}  # times, after the first
+
+Found = list[list[Hypothesis]]
+
+
+def random_model(device: torch.device) -> Transformer:
+    """Base size, with weights large enough for probabilities to differ, and an end that comes now early, now late."""
+    torch.manual_seed(1)
+    config = ModelConfig.preset("base", vocab_size=VOCAB_SIZE)
+    model = Transformer(config).eval().requires_grad_(False)
+    for name, parameter in model.named_parameters():
+        if "embedding" in name:
+            parameter.mul_(3.0)
+    model.embeddings.output_weight[EOS_ID].mul_(1.5)
+    return model.to(device)
+
+
+def random_sentences(count: int, vocab_size: int) -> list[Sentence]:
+    """28 tokens on average, some up to 120; outputs of at most about as many."""
+    chance = random.Random(1)
+    sentences = []
+    for _ in range(count):
+        length = min(120, max(3, round(chance.gammavariate(2.2, 28 / 2.2))))
+        ids = [chance.randrange(4, vocab_size) for _ in range(length)]
+        sentences.append(Sentence(ids, min(128, max(3, round(length * chance.uniform(0.7, 1.4))))))
+    return sentences
+
+
+def differences(found: Found, expected: Found) -> tuple[int, int]:
+    """How many sentences have another best hypothesis; and of these, how many one whose score is not the same."""
+    others = [(ours[0], theirs[0]) for ours, theirs in zip(found, expected, strict=True) if ours[0].ids != theirs[0].ids]
+    return len(others), sum(abs(one.score - other.score) > TIE for one, other in others)
+
+
+def timed(work: Callable[[], Found], device: torch.device) -> tuple[float, Found]:
+    synchronize(device)
+    began = time.perf_counter()
+    found = work()
+    synchronize(device)
+    return time.perf_counter() - began, found
+
+
+def in_batches(searcher: Searcher, sentences: list[Sentence], width: int, batch: int) -> Found:
+    found: Found = [[] for _ in sentences]
+    order = sorted(range(len(sentences)), key=lambda number: len(sentences[number].ids))
+    for begin in range(0, len(order), batch):
+        numbers = order[begin : begin + batch]
+        results = searcher.search_batch([sentences[number] for number in numbers], width=width, alpha=0.0)
+        for number, result in zip(numbers, results, strict=True):
+            found[number] = result
+    return found
+
+
+def compare(model: Transformer, sentences: list[Sentence], width: int, places: int) -> None:
+    """The plain search, static shapes without graphs, and with them: same outputs, and tokens a second."""
+    device = model.output_weight.device
+    some = sentences[:: len(sentences) // 16] if places == 1 else sentences
+    roads: dict[str, Callable[[], Found]] = {}
+    graphs, eager = Searcher((model,)), Searcher((model,), graphs=False)
+    roads["plain"] = lambda: in_batches(eager, some, width, places)
+    roads["static"] = lambda: eager.search_queue(some, width=width, alpha=0.0, num_places=places)
+    if device.type == "cuda":
+        roads["graphs"] = lambda: graphs.search_queue(some, width=width, alpha=0.0, num_places=places)
+    expected: Found = []
+    for name, work in roads.items():
+        try:
+            first, found = timed(work, device)
+            rounds = [timed(work, device) for _ in range(AGAIN[name])] or [(first, found)]
+        except Exception:
+            traceback.print_exc()
+            continue
+        seconds, found = min(rounds, key=lambda one: one[0])
+        expected = expected or found
+        num_tokens = sum(len(ones[0].ids) + 1 for ones in found)
+        other, worse = differences(found, expected)
+        print(
+            f"  {name:8}{num_tokens / seconds:12,.0f} tokens/s  first time {first:6.2f} s, then {seconds:6.2f} s  "
+            f"{other} of {len(some)} outputs are others, {worse} of another score",
+            flush=True,
+        )
+    for rig in graphs.rigs.values():
+        if rig.graphs is not None:
+            print(f"  rig {tuple(rig.extent)}, {len(rig.graphs.captured)} graphs of {len(rig.graphs.warm)} shapes")
+
+
+def step_times(model: Transformer, sentences: list[Sentence], width: int, places: int) -> None:
+    """One step in the middle, by itself: without graphs, replayed, and what a replayed one is made of."""
+    device = model.output_weight.device
+    some = (sentences * places)[:places]
+    longest = max(len(sentence.ids) for sentence in some) + 1
+    for num_positions in (32, 64, 128):
+        window = Extent(places, positions_for(num_positions, 1024), max(32, 1 << (longest - 1).bit_length()))
+        for graphs in (False, True) if device.type == "cuda" else (False,):
+            rig = Rig.of(model, window, width=width, num_best=1, graphs=graphs)
+            rig.begin(0.0)
+            sure = [Sentence(sentence.ids, num_positions - 1) for sentence in some]
+            rig.fill(range(places), rig.encode(sure), range(places), sure)
+            for _ in range(4):
+                rig.step(window)
+            synchronize(device)
+            began = time.perf_counter()
+            for _ in range(20):
+                rig.step(window)
+            launched = time.perf_counter() - began
+            synchronize(device)
+            taken = time.perf_counter() - began
+            print(
+                f"  {num_positions} positions, {'replayed' if graphs else 'launched'}: {taken / 20 * 1e3:.3f} ms a step, "
+                f"of which the host takes {launched / 20 * 1e3:.3f} ms",
+                flush=True,
+            )
+            if graphs and num_positions == 64:
+                profile(partial(rig.step, window))
+
+
+def profile(work: Callable[[], None], num_steps: int = 5) -> None:
+    """The kernels that take longest."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        for _ in range(num_steps):
+            work()
+        torch.cuda.synchronize()
+    rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
+    print(f"    {sum(row.count for row in rows) / num_steps:.0f} kernels a step, of these take longest:")
+    for row in rows[:14]:
+        per_step = row.self_device_time_total / num_steps
+        print(f"    {per_step:8.1f} µs  {row.count / num_steps:6.1f} ×  {row.key[:100]}")
+
+
+def kernel_times(device: torch.device) -> None:
+    """What other ways there would be: the best of a vocabulary at once or by groups, attention by each kernel."""
+    for rows, num_best in ((4, 8), (512, 8), (1, 2), (128, 2)):
+        log_probs = torch.randn(rows, VOCAB_SIZE, device=device)
+        ways: dict[str, Callable[[], object]] = {
+            "at once": partial(log_probs.topk, num_best),
+            "by groups": partial(grouped_topk, log_probs, num_best),
+            "argmax": partial(log_probs.argmax, -1),
+            "log-softmax": partial(log_probs.log_softmax, -1),
+        }
+        print(f"  best {num_best} of {rows} × {VOCAB_SIZE}: {times_of(ways, device)}", flush=True)
+    for places, width, num_slots in ((1, 4, 256), (128, 4, 128), (128, 4, 256), (128, 4, 512), (128, 1, 64), (128, 1, 128)):
+        q = torch.randn(places, 8, width, 64, device=device)
+        k, v = (torch.randn(places, num_slots, 8, 64, device=device).transpose(1, 2) for _ in range(2))
+        mask = torch.zeros(places, 1, width, num_slots, device=device)
+        mask[:, :, :, num_slots // 2 :] = -torch.inf
+        ways = {
+            kernel.name: partial(attended, kernel, q, k, v, mask)
+            for kernel in (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+        }
+        print(f"  attention, {places} × {width} queries over {num_slots} slots: {times_of(ways, device)}", flush=True)
+
+
+def times_of(ways: dict[str, Callable[[], object]], device: torch.device) -> str:
+    return ", ".join(f"{name} {microseconds(way, device):.1f} µs" for name, way in ways.items())
+
+
+def attended(kernel: SDPBackend, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    with sdpa_kernel(kernel):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def grouped_topk(log_probs: torch.Tensor, num_best: int, size: int = 128) -> torch.Tensor:
+    """The best are in the groups with the best maxima."""
+    groups: torch.Tensor = log_probs.unflatten(1, (-1, size))  # 16,000 = 125 · 128
+    places = groups.amax(2).topk(num_best, dim=1).indices
+    few = groups.gather(1, places[:, :, None].expand(-1, -1, size)).flatten(1)
+    return few.topk(num_best, dim=1).values
+
+
+def microseconds(work: Callable[[], object], device: torch.device, times: int = 50) -> float:
+    """Of the device, launches left out: a graph of many, replayed."""
+    for _ in range(3):
+        work()
+    synchronize(device)
+    if device.type != "cuda":
+        began = time.perf_counter()
+        work()
+        return (time.perf_counter() - began) * 1e6
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            work()
+    graph.replay()
+    synchronize(device)
+    began = time.perf_counter()
+    graph.replay()
+    synchronize(device)
+    return (time.perf_counter() - began) / times * 1e6
+
+
+def queue_overhead(model: Transformer, sentences: list[Sentence], width: int, places: int) -> None:
+    """Where the time of a whole queue goes, as the host sees it."""
+    import cProfile
+    import pstats
+
+    searcher = Searcher((model,))
+    for _ in range(2):
+        searcher.search_queue(sentences, width=width, alpha=0.0, num_places=places)
+    [rig] = searcher.rigs.values()
+    queue = Queue(rig, sentences, num_places=min(places, rig.extent.num_places), alpha=0.0)
+    profiler = cProfile.Profile()
+    with torch.no_grad(), profiler:
+        queue.run()
+    print(f"  {queue.step} steps")
+    pstats.Stats(profiler).sort_stats("cumulative").print_stats(22)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?", help="a run's folder; without one, random weights")
+    parser.add_argument("--sentences", type=int, default=512)
+    parser.add_argument("--places", type=int, nargs="+", default=[1, 128], help="sentences at once")
+    parser.add_argument("--device", default="cuda")
+    options = parser.parse_args()
+    device = find_device(options.device)
+    print(machine(device), "torch", torch.__version__, flush=True)
+    model = random_model(device)
+    if options.run is not None:
+        [loaded] = load(options.run, device=options.device).models
+        assert isinstance(loaded, Transformer)
+        model = loaded
+    sentences = random_sentences(options.sentences, model.config.src_vocab_size)
+    parts: list[tuple[str, Callable[[], None]]] = []
+    for width, places in itertools.product(BEAMS, options.places):
+        title = f"{'greedy' if width == 1 else f'beam {width}'}, {places} at once"
+        parts += [
+            (title, partial(compare, model, sentences, width, places)),
+            (f"steps: {title}", partial(step_times, model, sentences, width, places)),
+        ]
+    parts.append(("kernels", partial(kernel_times, device)))
+    parts.append(("the host, beam 4, 128 at once", partial(queue_overhead, model, sentences, 4, 128)))
+    for title, part in parts:
+        print(title, flush=True)
+        try:
+            part()
+        except Exception:
+            traceback.print_exc()
+
+
+if __name__ == "__main__":
+    main()
