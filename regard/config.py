@@ -16,6 +16,7 @@ Ablation = Literal["none", "scale", "residual", "causal-mask", "query-key", "key
 Schedule = Literal["inverse_sqrt", "linear", "cosine"]
 Precision = Literal["auto", "float32", "bfloat16", "float64"]
 Compile = Literal["auto", "on", "off"]
+Kernels = Literal["auto", "on", "off"]
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "kind": get_args(ModelKind),
@@ -254,6 +255,7 @@ class TrainConfig:
     device: str = "auto"  # cpu, cuda or mps; "auto": cuda where there is one
     precision: Precision = "auto"  # of the arithmetic; weights are float32 in any case but float64. "auto": bfloat16 on CUDA
     compile: Compile = "auto"  # torch.compile; "auto": for long runs on CUDA
+    kernels: Kernels = "auto"  # our own, over batches without padding; "auto": for Transformers on one GPU, in bfloat16
     deterministic: bool = False  # the same bits every time on CUDA too, and slower; a CPU always does
     threads: int = 0  # of a CPU; kept for the run's life, because sums depend on it
     log_every: int = 0  # updates between two lines of metrics

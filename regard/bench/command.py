@@ -53,9 +53,16 @@ def bench_model(
 @bench.command("train", short_help="whole training loops over a corpus, data loading included")
 def bench_train(
     data: Annotated[Path, typer.Argument(help="a folder that `regard prepare` made")],
-    preset: Annotated[str, typer.Option(help="tiny, small, base or big")] = "small",
-    batch_tokens: Annotated[int, typer.Option(min=1, help="of an update, on its larger side")] = 4096,
+    preset: Annotated[str | None, typer.Option(help="tiny, small, base or big; default: small, on a GPU base")] = None,
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="of an update, on its larger side; default: 4,096, on a GPU 25,600")
+    ] = None,
     peer_sentences: Annotated[int, typer.Option(min=0, help="in the others' batches; 0: as many as ours has")] = 0,
+    peer_lengths: Annotated[
+        Literal["mixed", "similar"] | None,
+        typer.Option(help="of the sentences in the others' batches; default: mixed, as in plain loops, on a GPU similar"),
+    ] = None,
+    compile: Annotated[bool, typer.Option("--compile", help="run the others under torch.compile")] = False,
     rounds: Annotated[int, typer.Option(min=1, help="interleaved rounds; the median counts")] = 5,
     updates: Annotated[int, typer.Option(min=1, help="of each training loop in a round")] = 5,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps")] = "cpu",
@@ -63,7 +70,8 @@ def bench_train(
 ) -> None:
     """Train on a corpus as `regard train` does, and in plain loops around Hugging Face Marian and torch.nn.Transformer.
 
-    Data loading is included, and only real tokens count: a plain loop pads its batches to their longest sentence.
+    Data loading is included, and only real tokens count: a plain loop pads its batches to their longest sentence. On a GPU the
+    others get batches of similar lengths, as good as padded ones can be.
 
     \b
     Example:
@@ -71,10 +79,13 @@ def bench_train(
     """
     from regard.bench.train import TrainBenchSettings, run
 
+    on_gpu = device.startswith("cuda")
     settings = TrainBenchSettings(
-        preset=preset,
-        batch_tokens=batch_tokens,
+        preset=preset or ("base" if on_gpu else "small"),
+        batch_tokens=batch_tokens or (25_600 if on_gpu else 4096),
         peer_sentences=peer_sentences,
+        similar=(peer_lengths or ("similar" if on_gpu else "mixed")) == "similar",
+        compile=compile,
         rounds=rounds,
         updates=updates,
         device=device,

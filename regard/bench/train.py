@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,19 +18,19 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 
-from regard.bench.model import SMOOTHING, Speed, machine
+from regard.bench.model import SMOOTHING, Speed, machine, matmul_ceiling
 from regard.bench.peers import Marian, TorchTransformer, adam
 from regard.config import TRAIN_PRESETS, ModelConfig, TrainConfig, model_preset
-from regard.data.batching import padding_share
+from regard.data.batching import Indices, PairLengths, epoch_batches, padding_share
+from regard.data.loader import Loader
 from regard.data.report import read_report
 from regard.data.store import PairStore
 from regard.data.stream import Place
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from regard.train.device import find_device, synchronize
 from regard.train.distributed import Processes
-from regard.train.learner import Learner
 from regard.train.metrics import Totals
-from regard.train.plan import open_stream, settled
+from regard.train.plan import learner_for, open_stream, settled, with_kernels
 
 Update = Callable[[], int]  # one update; how many real target tokens it learnt from
 
@@ -38,6 +40,8 @@ class TrainBenchSettings:
     preset: str
     batch_tokens: int
     peer_sentences: int  # in a batch of the others; 0: as many as an update of ours has
+    similar: bool  # whether the others' batches are of similar lengths, with little padding, or of any
+    compile: bool  # the others' models
     rounds: int
     updates: int
     device: str
@@ -55,6 +59,7 @@ def run(settings: TrainBenchSettings, data: Path, *, json_path: Path | None) -> 
     if json_path is not None and not json_path.parent.is_dir():
         raise ValueError(f"there is no folder {json_path.parent} to write {json_path.name} into")
     device = find_device(settings.device)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # which plans anew for every shape, and would slow the others down
     tokenizer = Tokenizer.load(data)
     model = ModelConfig(
         src_vocab_size=len(tokenizer.src),
@@ -63,24 +68,32 @@ def run(settings: TrainBenchSettings, data: Path, *, json_path: Path | None) -> 
         **model_preset(settings.preset),
     )
     train = TrainConfig(**TRAIN_PRESETS[settings.preset] | {"batch_tokens": settings.batch_tokens, "steps": 10_000})
-    train = settled(replace(train, device=settings.device, compile="off"), open_stream(data, train, tokenizer), 1)
+    train = with_kernels(replace(train, device=settings.device), model, 1)
+    train = settled(replace(train, compile="off"), open_stream(data, train, tokenizer), 1)
     contestants = [ours(model, train, data, tokenizer, device)]
     store = PairStore.open(data, "train")
     as_ours = max(1, round(settings.batch_tokens * (1 - contestants[0].padding) / mean_length(store)))
     sentences = settings.peer_sentences or as_ours
     for name, peer in {"Hugging Face Marian": Marian, "torch.nn.Transformer": TorchTransformer}.items():
         try:
-            contestants.append(plain_loop(name, peer(model, longest(store)), store, sentences, device))
+            network = peer(model, longest(store)).to(device).train()
+            batches = similar_batches(store, settings.batch_tokens) if settings.similar else mixed_batches(store, sentences)
+            forward = torch.compile(network, dynamic=True) if settings.compile else network
+            contestants.append(plain_loop(name, network, forward, store, batches, device))
         except ImportError as error:
             Console(stderr=True).print(f"{name} is left out: {error}")
     speeds = interleaved(settings, contestants, device)
-    print_table(settings, train, sentences, contestants, speeds, machine(device), len(store))
+    ceiling = matmul_ceiling(device, torch.bfloat16 if train.precision == "bfloat16" else torch.float32)
+    at_ceiling = ceiling / flops_per_token(model, store)
+    print_table(settings, train, sentences, contestants, speeds, f"{len(store):,} pairs; {machine(device)}", at_ceiling)
     if json_path is not None:
         report = {
             "settings": asdict(settings),
             "machine": machine(device),
             "tokens_per_second": {speed.name: speed.rounds for speed in speeds},
             "padding": {contestant.name: contestant.padding for contestant in contestants},
+            "ceiling_flops": ceiling,
+            "ceiling_tokens_per_second": at_ceiling,
         }
         json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 
@@ -96,43 +109,70 @@ def longest(store: PairStore) -> int:
 
 def ours(model: ModelConfig, train: TrainConfig, data: Path, tokenizer: Tokenizer, device: torch.device) -> Contestant:
     """As `regard train` does it."""
-    learner, totals = Learner(model, train, device, Processes()), Totals(device)
-    stream = open_stream(data, train, tokenizer)
+    stream, totals = open_stream(data, train, tokenizer), Totals(device)
+    learner = learner_for(model, train, device, Processes(), stream)
     place = Place(0, 0)
+
+    def batches(place: Place) -> tuple[list[tuple[int, Any]], Place]:
+        places, after = stream.following(place, train.accumulation)
+        return [(number, learner.prepared(stream.batch(at))) for number, at in enumerate(places)], after
+
+    loader = Loader(batches)
 
     def update() -> int:
         nonlocal place
-        places, place = stream.following(place, train.accumulation)
-        batches = [(number, stream.batch(at)) for number, at in enumerate(places)]
-        learner.update(batches, totals)
-        return sum(batch.num_tokens for _, batch in batches)
+        taken, place = loader.take(place) if device.type == "cuda" else batches(place)
+        learner.update(taken, totals)
+        return sum(batch.num_tokens for _, batch in taken)
 
-    return Contestant("regard", update, padding_share(stream.lengths(), stream.epoch(0)))
+    return Contestant("regard", update, stream.padding(0))
 
 
-def plain_loop(name: str, model: nn.Module, store: PairStore, sentences: int, device: torch.device) -> Contestant:
-    """The usual one: a shuffled epoch, so many sentences at a time, each batch padded to its longest; the model in bfloat16
-    under autocast on a GPU, as ours."""
-    model = model.to(device).train()
+def flops_per_token(config: ModelConfig, store: PairStore) -> float:
+    """Operations in matrix products for each target token of the corpus, its share of the source included: forward, and twice
+    that for backward."""
+    src, tgt = (lengths.astype(np.float64) + 1 for lengths in (store.src.lengths, store.tgt.lengths))
+    d, feed_forward = config.d_model, 2 * config.d_model * config.d_ff
+    encoder = config.encoder_layers * ((4 * d * d + feed_forward) * src + 2 * d * src * src)
+    cross = config.decoder_layers * (2 * d * d * src + 2 * d * src * tgt)
+    decoder = config.decoder_layers * ((6 * d * d + feed_forward) * tgt + 2 * d * tgt * tgt)
+    output = d * config.tgt_vocab_size * tgt
+    return float(3 * 2 * (encoder + cross + decoder + output).sum() / tgt.sum())
+
+
+def mixed_batches(store: PairStore, sentences: int) -> list[Indices]:
+    """The usual ones: a shuffled epoch, so many sentences at a time."""
+    order = np.random.default_rng(1).permutation(len(store))
+    return [order[start : start + sentences] for start in range(0, len(store) - sentences + 1, sentences)] or [order]
+
+
+def similar_batches(store: PairStore, batch_tokens: int) -> list[Indices]:
+    """As good as padded ones get: those that ours are where it pads."""
+    lengths = PairLengths.of(store.src.lengths, store.tgt.lengths)
+    pairs = np.arange(len(store), dtype=np.int64)
+    return epoch_batches(lengths, pairs, batch_tokens=batch_tokens, seed=1, epoch=0)
+
+
+def plain_loop(
+    name: str,
+    model: nn.Module,
+    forward: Callable[[Tensor, Tensor], Tensor],
+    store: PairStore,
+    batches: list[Indices],
+    device: torch.device,
+) -> Contestant:
+    """Each batch padded to its longest; the model in bfloat16 under autocast on a GPU, as ours."""
     optimizer = adam(model)
-    random = np.random.default_rng(1)
-    order: list[int] = []
-
-    def next_rows() -> list[int]:
-        if len(order) < sentences:
-            order.extend(random.permutation(len(store)).tolist())
-        rows = order[:sentences]
-        del order[:sentences]
-        return rows
+    waiting = cycle(batches)
 
     def update() -> int:
-        rows = next_rows()
+        rows = next(waiting).tolist()
         src = padded([[*store.src[row].tolist(), EOS_ID] for row in rows]).to(device)
         tgt = padded([[BOS_ID, *store.tgt[row].tolist(), EOS_ID] for row in rows]).to(device)
         tgt_in, tgt_out = tgt[:, :-1], tgt[:, 1:]
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, dtype=torch.bfloat16) if device.type == "cuda" else nullcontext():
-            logits = model(src, tgt_in)
+            logits = forward(src, tgt_in)
         loss = F.cross_entropy(
             logits.flatten(0, 1).float(), tgt_out.flatten(), ignore_index=PAD_ID, label_smoothing=SMOOTHING
         )
@@ -141,11 +181,7 @@ def plain_loop(name: str, model: nn.Module, store: PairStore, sentences: int, de
         optimizer.step()
         return sum(len(store.tgt[row]) + 1 for row in rows)
 
-    lengths = store.src.lengths + 1, store.tgt.lengths + 1
-    batches = np.array_split(np.random.default_rng(1).permutation(len(store)), max(1, len(store) // sentences))
-    real = sum(int(side.sum()) for side in lengths)
-    filled = sum(int(side[batch].max()) * len(batch) for side in lengths for batch in batches)
-    return Contestant(name, update, 1 - real / filled)
+    return Contestant(name, update, padding_share(PairLengths.of(store.src.lengths, store.tgt.lengths), batches))
 
 
 def padded(rows: list[list[int]]) -> Tensor:
@@ -178,25 +214,37 @@ def print_table(
     contestants: list[Contestant],
     speeds: list[Speed],
     where: str,
-    num_pairs: int,
+    at_ceiling: float,
 ) -> None:
     console = Console()
-    console.print(f"preset {settings.preset}, {num_pairs:,} pairs; {where}")
+    console.print(f"preset {settings.preset}, {where}")
     title = f"training, data loading included, {train.precision}"
     table = Table(title=title, title_justify="left")
     table.add_column("training loop", no_wrap=True)
-    for heading in ("real tokens/s", "slowest–fastest", "regard is", "padding"):
+    for heading in ("real tokens/s", "slowest–fastest", "regard is", "padding", "of ceiling"):
         table.add_column(heading, justify="right", no_wrap=True)
     ours_speed, *peers = speeds
     for speed, contestant in zip(speeds, contestants, strict=True):
         ratio = "" if speed is ours_speed else f"{ours_speed.median / speed.median:.2f} ×"
         spread = f"{min(speed.rounds):,.0f}–{max(speed.rounds):,.0f}"
-        table.add_row(speed.name, f"{speed.median:,.0f}", spread, ratio, f"{contestant.padding:.1%}")
+        table.add_row(
+            speed.name,
+            f"{speed.median:,.0f}",
+            spread,
+            ratio,
+            f"{contestant.padding:.1%}",
+            f"{speed.median / at_ceiling:.0%}",
+        )
     console.print(table)
+    theirs = (
+        f"{settings.batch_tokens:,} tokens of similar lengths" if settings.similar else f"{sentences} sentences at random"
+    )
+    kind = "of any lengths, packed" if train.kernels == "on" else "of similar lengths"
     console.print(
         f"Real (unpadded) target tokens per second, median of {settings.rounds} interleaved rounds of {settings.updates} "
-        f"updates. regard: {train.accumulation} × {train.batch_tokens // train.accumulation:,} tokens of similar lengths; "
-        f"the others: {sentences} sentences at random, padded to the longest."
+        f"updates. regard: {train.accumulation} × {train.batch_tokens // train.accumulation:,} tokens {kind}; the others"
+        f"{', compiled' if settings.compile else ''}: {theirs}, padded to the longest. Matrix products alone, at the best this "
+        f"machine does, would allow {at_ceiling:,.0f}."
     )
     for peer in peers:
         ratios = [a / b for a, b in zip(ours_speed.rounds, peer.rounds, strict=True)]

@@ -65,7 +65,7 @@ def packed_room(lengths: PairLengths, batch_tokens: int) -> tuple[int, int]:
     return -(-src // ROOM_STEP) * ROOM_STEP, -(-tgt // ROOM_STEP) * ROOM_STEP
 
 
-def packed_batches(lengths: PairLengths, pairs: Indices, *, room: tuple[int, int], seed: int, epoch: int) -> list[Indices]:
+def packed_batches(lengths: PairLengths, pairs: Indices, *, room: tuple[int, ...], seed: int, epoch: int) -> list[Indices]:
     """Batches of any lengths, in random order, each filled until the next pair would not fit on one of its sides."""
     shuffled = pairs[np.random.default_rng([seed, epoch, 2]).permutation(len(pairs))]
     ends = [np.cumsum(side[shuffled]) for side in (lengths.src, lengths.tgt)]

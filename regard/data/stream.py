@@ -9,9 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.batch import Batch, collate
-from regard.data.batching import Indices, PairLengths, epoch_batches, epoch_pairs, longest_of
+from regard.data.batching import (
+    Indices,
+    PairLengths,
+    epoch_batches,
+    epoch_pairs,
+    longest_of,
+    packed_batches,
+    packed_room,
+    padding_share,
+)
 from regard.data.store import PairStore
 from regard.text.tokenizer import Tokenizer
+
+LONGER = 2.0  # times BPE-dropout: about how much longer it makes a text
 
 
 class Place(NamedTuple):
@@ -35,7 +46,7 @@ def following(epoch: Callable[[int], Sequence[object]], place: Place, count: int
 
 @dataclass(frozen=True, eq=False)
 class BatchStream:
-    """Training text as batches of up to `batch_tokens` a side."""
+    """Training text as batches of up to `batch_tokens` a side: of similar lengths, to be padded, or of any, to be packed."""
 
     store: PairStore
     tokenizer: Tokenizer
@@ -43,6 +54,7 @@ class BatchStream:
     batch_tokens: int
     seed: int
     bpe_dropout: float = 0.0
+    packed: bool = False
 
     @cache  # noqa: B019 - a stream lives as long as its training
     def lengths(self) -> PairLengths:
@@ -51,7 +63,23 @@ class BatchStream:
     @lru_cache(maxsize=2)  # noqa: B019
     def epoch(self, epoch: int) -> list[Indices]:
         pairs = epoch_pairs(self.weights, seed=self.seed, epoch=epoch)
+        if self.packed:
+            longer = 1 + LONGER * self.bpe_dropout
+            room = tuple(int(side / longer) for side in self.room())
+            return packed_batches(self.lengths(), pairs, room=room, seed=self.seed, epoch=epoch)
         return epoch_batches(self.lengths(), pairs, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
+
+    def room(self) -> tuple[int, int]:
+        """Tokens of source and target that a packed batch has room for."""
+        return packed_room(self.lengths(), self.batch_tokens)
+
+    def padding(self, epoch: int) -> float:
+        """The share of all tokens of an epoch that is padding."""
+        batches = self.epoch(epoch)
+        if not self.packed:
+            return padding_share(self.lengths(), batches)
+        real = sum(int(side[np.concatenate(batches)].sum()) for side in (self.lengths().src, self.lengths().tgt))
+        return 1.0 - real / (len(batches) * sum(self.room()))
 
     def following(self, place: Place, count: int) -> tuple[list[Place], Place]:
         return following(self.epoch, place, count)

@@ -1,7 +1,7 @@
 """Sections 3.4 and 3.5: embedding · √d_model + position, dropped out, and the gradient of the matrix.
 
-A token's gradient is the sum over all places where it stands. The places come sorted by token, so that each row of the matrix
-is summed by one program, in order.
+A token's gradient is the sum over all places where it stands. The places come sorted by token: each row of the matrix is summed
+by one program, in order.
 """
 
 import torch
@@ -76,7 +76,8 @@ def embed(
     out = torch.empty(len(ids), d, dtype=dtype, device=ids.device)
     _forward[(triton.cdiv(len(ids), ROWS),)](
         ids, positions, weight, weight if table is None else table, out, dropout.seed, len(ids), scale, dropout.key,
-        dropout.threshold, dropout.scale, d, triton.next_power_of_2(d), ROWS, table is not None, dropout.p > 0.0, num_warps=4,
+        dropout.threshold, dropout.scale, d, triton.next_power_of_2(d), ROWS, table is not None, dropout.p > 0.0,
+        num_warps=4,
     )  # fmt: skip
     return out
 

@@ -1,4 +1,4 @@
-"""The Transformer's training pass over packed sentences, forward and backward written out, by the kernels of `regard.kernels`.
+"""The Transformer's training pass over packed sentences, forward and backward written out, by the kernels of regard.kernels.
 
 It computes what `Transformer.states` and autograd compute (tests hold it to that), without padding and with little traffic
 between the matrix products: dropout, residual sum and LayerNorm are one pass, a sub-layer's gradient is added to that of the
@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import ModelConfig
 from regard.kernels.attention import Heads, attention, attention_gradient
 from regard.kernels.dropout import Dropout
 from regard.kernels.embedding import add_embedding_gradient, embed
@@ -24,25 +23,9 @@ from regard.kernels.sums import add_column_sums, relu_gradient
 from regard.model.attention import CrossAttention, SelfAttention
 from regard.model.embedding import Embedding, SinusoidalPositions
 from regard.model.layers import FeedForward, Linear, Residual
-from regard.model.packing import Packing, Side
+from regard.model.packing import Packing, Side, unserved
 from regard.model.parameters import FlatParameters
 from regard.model.transformer import Transformer
-
-
-def unserved(config: ModelConfig) -> str | None:
-    """What of this model the packed pass cannot do, or nothing."""
-    reasons = {
-        f"models of kind {config.kind}": config.kind != "transformer",
-        f"activation {config.activation}": config.activation != "relu",
-        "learned positions": config.positions == "learned",
-        "an output bias": config.output_bias,
-        "dropout on attention weights": config.attention_dropout > 0.0,
-        "dropout inside the feed-forward network": config.activation_dropout > 0.0,
-        f"ablation {config.ablation}": config.ablation != "none",
-        f"heads of {config.d_head}": config.d_head not in (16, 32, 64, 128),
-        f"d_model {config.d_model}": config.d_model % 8 != 0,
-    }
-    return next((what for what, holds in reasons.items() if holds), None)
 
 
 @dataclass(frozen=True)
@@ -248,11 +231,11 @@ class PackedTransformer:
         self.encoder = self._stack(encoder, norms, model.encoder_norm, first_site=2)
         norms = [_norm(one.norm, flat) for layer in model.decoder for one in _residuals(layer)]
         decoder: list[Sublayer] = []
-        for layer in model.decoder:
+        for block in model.decoder:
             decoder += [
-                PackedSelfAttention(layer.self_attention, flat),
-                PackedCrossAttention(layer.cross_attention, flat),
-                PackedFeedForward(layer.feed_forward, flat),
+                PackedSelfAttention(block.self_attention, flat),
+                PackedCrossAttention(block.cross_attention, flat),
+                PackedFeedForward(block.feed_forward, flat),
             ]
         self.decoder = self._stack(decoder, norms, model.decoder_norm, first_site=2 + len(encoder))
 

@@ -1,6 +1,6 @@
 """A batch without padding: its sentences one behind the other, and for every token which others it may attend to.
 
-A pass that is recorded once and repeated has a fixed number of rows. `Room` says how many, packs batches into them on the CPU,
+A pass that is recorded once and repeated has a fixed number of rows. `Room` says how many, packs batches into them on a CPU,
 as one array that travels to the GPU at once, and finds the parts of that array again. Rows that are left over hold padding
 that attends to nothing and counts for nothing.
 """
@@ -14,10 +14,27 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.config import ModelConfig
 from regard.kernels.intervals import Intervals
 
 Ints = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.int64]
+
+
+def unserved(config: ModelConfig) -> str | None:
+    """What of this model the packed pass cannot do, or nothing."""
+    reasons = {
+        f"models of kind {config.kind}": config.kind != "transformer",
+        f"activation {config.activation}": config.activation != "relu",
+        "learned positions": config.positions == "learned",
+        "an output bias": config.output_bias,
+        "dropout on attention weights": config.attention_dropout > 0.0,
+        "dropout inside the feed-forward network": config.activation_dropout > 0.0,
+        f"ablation {config.ablation}": config.ablation != "none",
+        f"heads of {config.d_head}": config.d_head not in (16, 32, 64, 128),
+        f"d_model {config.d_model}": config.d_model % 8 != 0,
+    }
+    return next((what for what, holds in reasons.items() if holds), None)
 
 
 class Side(NamedTuple):

@@ -34,10 +34,10 @@ class FlatParameters:
     def _view(flat: Float[Tensor, " P"], start: int, shape: torch.Size) -> Tensor:
         return flat[start : start + shape.numel()].view(shape)
 
-    def grad_of(self, parameter: nn.Parameter) -> Tensor:
+    def grad_of(self, parameter: Tensor) -> Tensor:
         return self._view(self.grads, self._starts[id(parameter)], parameter.shape)
 
-    def copy_of(self, parameter: nn.Parameter) -> Tensor:
+    def copy_of(self, parameter: Tensor) -> Tensor:
         return self._view(self.copy, self._starts[id(parameter)], parameter.shape)
 
     def refresh(self) -> None:

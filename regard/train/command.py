@@ -14,7 +14,6 @@ import torch
 import regard
 from regard.checkpoint import Checkpoint, DamagedError, Run, load_weights
 from regard.config import AUTO, DataConfig, ModelConfig, ModelKind, RunConfig, TrainConfig, model_preset, train_preset
-from regard.data.batching import padding_share
 from regard.data.command import prepare_texts_with_progress, prepare_with_progress
 from regard.data.report import read_report
 from regard.data.stream import BatchStream
@@ -24,7 +23,14 @@ from regard.text.tokenizer import PAD_ID, Tokenizer
 from regard.train.device import be_deterministic, find_device
 from regard.train.distributed import Processes
 from regard.train.loop import StopRequest, Training
-from regard.train.plan import largest_batch_tokens, left_to_the_plan, open_training_text, settled, with_intervals
+from regard.train.plan import (
+    largest_batch_tokens,
+    left_to_the_plan,
+    open_training_text,
+    settled,
+    with_intervals,
+    with_kernels,
+)
 from regard.train.progress import Display
 from regard.train.tensorboard import EventFiles
 
@@ -34,7 +40,7 @@ CHANGEABLE = {"train.steps", "train.patience", "train.device", "train.precision"
 BEFORE_THE_FIRST_STEP = {"train.batch_tokens", "train.accumulation"}
 # What a run settles for itself where it is given as one of these.
 SETTLED = {"steps", "warmup", "accumulation", "batch_tokens", "threads", "log_every", "valid_every", "save_every"}
-SETTLED |= {"device", "precision", "compile"}
+SETTLED |= {"device", "precision", "compile", "kernels"}
 PLACEHOLDERS = (0, AUTO, "auto")
 READY, NOT_READY = range(2)
 # All that a beginning which was cut short can have left.
@@ -117,6 +123,7 @@ def _begin(run: Run, given: Table, processes: Processes) -> None:
         stream = open_training_text(prepared, model_config, replace(train, batch_tokens=1), tokenizer)
         fits = largest_batch_tokens(model_config, train, stream.lengths())  # for each process, at once
         train = replace(train, batch_tokens=fits * processes.count, accumulation=train.accumulation or processes.count)
+    train = with_kernels(train, model_config, processes.count)
     stream = open_training_text(prepared, model_config, train, tokenizer)
     train = settled(train, stream, processes.count)
     run.publish(tokenizer.files())
@@ -340,7 +347,7 @@ def _introduce(training: Training, display: Display) -> None:
     else:
         languages = f"{config.data.src_lang or 'source'} → {config.data.tgt_lang or 'target'}"
         text = f"{languages}: {len(stream.store):,} pairs"
-        padding = f", {padding_share(stream.lengths(), batches):.1%} padding"
+        padding = f", {stream.padding(training.place.epoch):.1%} padding"
     display.say(
         f"{text}, {len(batches) / train.accumulation:,.0f} updates an epoch of {train.accumulation} × "
         f"{stream.batch_tokens:,} tokens{padding}"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.checkpoint import on_cpu
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import Batch, PackedBatch
+from regard.data.batch import AnyBatch, Batch, PackedBatch
 from regard.kernels.adam import adam_
 from regard.kernels.cross_entropy import cross_entropy_
 from regard.model.packed import PackedTransformer, add_product
@@ -61,8 +61,9 @@ class FusedLearner:
         """Of the last update."""
         return rate_of(self.config, self.model.config.d_model, self.step)
 
-    def packed(self, batch: Batch) -> PackedBatch:
+    def prepared(self, batch: AnyBatch) -> PackedBatch:
         """What `update` takes, made anywhere, ahead of time."""
+        assert isinstance(batch, Batch)
         arrays = self.room.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
         return PackedBatch(arrays, batch.num_tokens)
 
@@ -87,7 +88,6 @@ class FusedLearner:
         """Forward and backward, once. Gradients are added to those of the update's other batches."""
         states, tape = self._packed.forward(self._packing)
         weight = self.model.output_weight
-        assert isinstance(weight, torch.nn.Parameter)
         matrix, matrix_grad = self._flat.copy_of(weight), self._flat.grad_of(weight)
         d_states = torch.empty_like(states)
         self._losses.zero_()
@@ -113,7 +113,9 @@ class FusedLearner:
         self._norm.copy_(torch.linalg.vector_norm(self._flat.grads))
         self._skipped.copy_(~self._norm.isfinite())
         self._count += 1.0 - self._skipped
-        clipped = (config.clip_norm / (self._norm + 1e-6)).clamp(max=1.0) if config.clip_norm else torch.ones_like(self._norm)
+        clipped = (
+            (config.clip_norm / (self._norm + 1e-6)).clamp(max=1.0) if config.clip_norm else torch.ones_like(self._norm)
+        )
         control = torch.stack(
             [
                 (self._rate[0] / (1.0 - config.adam_beta1**self._count)).float(),

@@ -90,6 +90,10 @@ class Learner:
     def _learning_rate(self, step: int) -> float:
         return rate_of(self.config, self._d_model, step)  # as it is now: a run by the clock may have been planned anew
 
+    def prepared(self, batch: AnyBatch) -> AnyBatch:
+        """What `update` takes, made anywhere, ahead of time: here, the batch as it is."""
+        return batch
+
     def update(self, batches: Sequence[tuple[int, AnyBatch]], totals: Totals) -> None:
         """One step of Adam on the mean loss over the tokens of all processes' batches. `batches` are this process's, each
         with its number among all: the gradient depends neither on how many there are nor on who computes which."""

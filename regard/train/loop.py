@@ -20,6 +20,7 @@ from torch import Tensor
 import regard
 from regard.checkpoint import Checkpoint, Run, Weights, weights_bytes
 from regard.config import RunConfig
+from regard.data.loader import Loader
 from regard.data.stream import BatchStream, Place
 from regard.data.windows import TextStream
 from regard.text.tokenizer import Tokenizer
@@ -29,7 +30,7 @@ from regard.train.health import attention_health, complaints
 from regard.train.learner import Learner
 from regard.train.metrics import Totals, append_line, cut_back, line_of, size_on_disk
 from regard.train.page import write_page
-from regard.train.plan import open_training_text, steps_by_the_clock, with_steps
+from regard.train.plan import learner_for, open_training_text, steps_by_the_clock, with_steps
 from regard.train.progress import Display, memory_bytes
 from regard.train.tensorboard import EventFiles
 from regard.train.validation import Validation, ValidationText, open_validation
@@ -83,7 +84,10 @@ class Training:
             raise ValueError(f"{folder} is not the text this run was begun with: its subwords are others")
         self.stream = open_training_text(folder, config.model, config.train, tokenizer)
         self.valid = open_validation(config, folder, tokenizer, batch_tokens=max(2048, self.stream.batch_tokens))
-        self.learner = Learner(config.model, config.train, device, processes)
+        with self.advice_on_memory():
+            self.learner = learner_for(config.model, config.train, device, processes, self.stream)
+        # On a CPU, whoever makes batches ahead takes time from who learns.
+        self._loader = Loader(self._batches) if device.type == "cuda" else None
         self.totals = Totals(device)
         self.place = Place(0, 0)
         self.best: Best | None = None
@@ -130,7 +134,9 @@ class Training:
         return f"this run was saved by torch {saved_by} and goes on with {torch.__version__}: not bit for bit the same"
 
     def try_largest_batches(self) -> None:
-        """So that too little memory is found out now."""
+        """So that too little memory is found out now. To our own kernels all batches are alike, and they have tried one."""
+        if not isinstance(self.learner, Learner):
+            return
         with self.advice_on_memory():
             (following, *_), _ = self.stream.following(self.place, 1)
             for place in self.stream.largest(following.epoch):
@@ -172,10 +178,15 @@ class Training:
         return steps, self.processes.from_main(-(-steps // times))
 
     def _update(self, place: Place) -> Place:
+        batches, place = self._batches(place) if self._loader is None else self._loader.take(place)
+        self.learner.update(batches, self.totals)
+        return place
+
+    def _batches(self, place: Place) -> tuple[list[tuple[int, Any]], Place]:
+        """This process's share of the update that begins here, as its learner takes them, and the place after it."""
         places, place = self.stream.following(place, self.config.train.accumulation)
         share = list(enumerate(places))[self.processes.rank :: self.processes.count]
-        self.learner.update([(number, self.stream.batch(at)) for number, at in share], self.totals)
-        return place
+        return [(number, self.learner.prepared(self.stream.batch(at))) for number, at in share], place
 
     def go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         """Until the last step, or until it stops early."""

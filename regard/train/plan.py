@@ -1,8 +1,10 @@
 """What a run settles when it begins: everything that was left to be chosen, once, so that it never changes again."""
 
+import os
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -13,12 +15,17 @@ from regard.data.report import pair_weights, read_report
 from regard.data.store import PairStore, TextStore
 from regard.data.stream import BatchStream
 from regard.data.windows import Stream, TextStream
+from regard.model.packing import Room, unserved
 from regard.text.tokenizer import PAD_ID, Tokenizer
 from regard.train.device import find_device
 from regard.train.distributed import Processes
 from regard.train.learner import Learner
 from regard.train.metrics import Totals
 
+if TYPE_CHECKING:
+    from regard.train.fused import FusedLearner
+
+AnyLearner: TypeAlias = "Learner | FusedLearner"
 MAX_PADDING = 0.05
 SMALLEST_BATCH = 512  # tokens of one of an update's batches; below, arithmetic would be done in crumbs
 EPOCHS = 30
@@ -38,6 +45,7 @@ def open_stream(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> Batc
         batch_tokens=batch_tokens(config),
         seed=config.seed,
         bpe_dropout=config.bpe_dropout,
+        packed=config.kernels == "on",
     )
 
 
@@ -54,6 +62,47 @@ def open_training_text(folder: Path, model: ModelConfig, config: TrainConfig, to
         context=model.context,
         batch_tokens=max(batch_tokens(config), model.context),  # a window is the least there is
         seed=config.seed,
+    )
+
+
+def with_kernels(config: TrainConfig, model: ModelConfig, num_processes: int) -> TrainConfig:
+    """Whether our own kernels train this model, decided."""
+    obstacle = _obstacle(config, model, num_processes)
+    if config.kernels == "on" and obstacle:
+        raise ValueError(f"train.kernels is on, but our own kernels do not serve {obstacle}; leave it at auto")
+    return replace(config, kernels="off" if obstacle else "on") if config.kernels == "auto" else config
+
+
+def _obstacle(config: TrainConfig, model: ModelConfig, num_processes: int) -> str | None:
+    device = find_device(config.device)
+    if not _runs_kernels(device) or (device.type == "cpu" and config.kernels != "on"):
+        return f"the device {device}"
+    if config.compile == "on":
+        return "models under torch.compile"
+    if num_processes > 1:
+        return "several processes"
+    if config.precision not in ("auto", "bfloat16") and not (config.kernels == "on" and config.precision == "float32"):
+        return f"arithmetic in {config.precision}"
+    return unserved(model)
+
+
+def _runs_kernels(device: torch.device) -> bool:
+    """A GPU does where Triton is; a CPU only where Triton interprets them, which is slow, and for tests."""
+    interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    return (device.type == "cuda" or interpreted) and find_spec("triton") is not None
+
+
+def learner_for(
+    model: ModelConfig, config: TrainConfig, device: torch.device, processes: Processes, stream: Stream
+) -> AnyLearner:
+    """By our own kernels, or by torch's: what was begun with the former can go on elsewhere, over the same batches."""
+    if config.kernels != "on" or processes.count > 1 or not _runs_kernels(device):
+        return Learner(model, config, device, processes)
+    from regard.train.fused import FusedLearner
+
+    assert isinstance(stream, BatchStream)
+    return FusedLearner(
+        model, config, device, Room(*stream.room(), model.src_vocab_size, model.tgt_vocab_size, model.pad_id)
     )
 
 
@@ -79,7 +128,12 @@ def settled(config: TrainConfig, stream: Stream, num_processes: int) -> TrainCon
 def with_intervals(config: TrainConfig) -> TrainConfig:
     """What depends on the number of steps."""
     assert config.steps > 0
-    compiles = config.device.startswith("cuda") and config.steps >= COMPILE_PAYS and not config.deterministic
+    compiles = (
+        config.kernels != "on"
+        and config.device.startswith("cuda")
+        and config.steps >= COMPILE_PAYS
+        and not config.deterministic
+    )
     return replace(
         config,
         compile=config.compile if config.compile != "auto" else ("on" if compiles else "off"),
@@ -124,9 +178,9 @@ def batch_tokens(config: TrainConfig) -> int:
 
 def accumulation_for(stream: Stream, tokens: int, num_processes: int) -> int:
     """The fewest batches an update can be cut into, so that no more than 5 % of it is padding: a large batch of a small
-    corpus has sentences of many lengths. Windows have no padding."""
+    corpus has sentences of many lengths. Windows and packed batches have no padding."""
     assert tokens != AUTO
-    if isinstance(stream, TextStream):
+    if isinstance(stream, TextStream) or stream.packed:
         return num_processes
     lengths = stream.lengths()
     pairs = epoch_pairs(stream.weights, seed=stream.seed, epoch=0)

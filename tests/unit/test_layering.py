@@ -13,13 +13,13 @@ PACKAGE = Path(__file__).parents[2] / "regard"
 
 # From the bottom up. Parts of one layer know nothing of each other; a part is a module or a folder of them.
 LAYERS: list[set[str]] = [
-    {"config", "settings"},
+    {"config", "settings", "kernels"},
     {"text", "model", "search"},
     {"data", "checkpoint", "train.loss", "train.schedule", "train.device", "train.distributed", "train.tensorboard"},
     {"train.metrics", "train.health"},
     {"translate", "generate", "info"},
     {"evaluate"},
-    {"train.learner", "train.validation", "exchange"},
+    {"train.learner", "train.fused", "train.validation", "exchange"},
     {"train.plan", "train.progress", "train.page"},
     {"train.loop", "train.flags", "inspection"},
     {"train.command", "train.average"},
