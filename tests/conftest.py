@@ -1,5 +1,6 @@
 """Shared by all tests: reproducible random numbers, and small models whose every parameter matters."""
 
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,10 @@ from regard.model.kinds import EncoderDecoder, build_encoder_decoder
 from regard.model.transformer import Transformer
 
 VOCAB_SIZE = 23
+
+# Without a GPU, Triton interprets our kernels. It asks when they are first imported; nothing takes them unless told to.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 # A shell that starts us in the background has SIGINT ignored, and every command that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -70,8 +70,8 @@ def bench_train(
 ) -> None:
     """Train on a corpus as `regard train` does, and in plain loops around Hugging Face Marian and torch.nn.Transformer.
 
-    Data loading is included, and only real tokens count: a plain loop pads its batches to their longest sentence. On a GPU the
-    others get batches of similar lengths, as good as padded ones can be.
+    Data loading is included, and only real tokens count: a plain loop pads its batches to their longest sentence. On a GPU
+    the others get batches of similar lengths, as good as padded ones can be.
 
     \b
     Example:

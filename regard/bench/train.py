@@ -129,8 +129,8 @@ def ours(model: ModelConfig, train: TrainConfig, data: Path, tokenizer: Tokenize
 
 
 def flops_per_token(config: ModelConfig, store: PairStore) -> float:
-    """Operations in matrix products for each target token of the corpus, its share of the source included: forward, and twice
-    that for backward."""
+    """Operations in matrix products for each target token of the corpus, its share of the source included: forward, and
+    twice that for backward."""
     src, tgt = (lengths.astype(np.float64) + 1 for lengths in (store.src.lengths, store.tgt.lengths))
     d, feed_forward = config.d_model, 2 * config.d_model * config.d_ff
     encoder = config.encoder_layers * ((4 * d * d + feed_forward) * src + 2 * d * src * src)
@@ -243,8 +243,8 @@ def print_table(
     console.print(
         f"Real (unpadded) target tokens per second, median of {settings.rounds} interleaved rounds of {settings.updates} "
         f"updates. regard: {train.accumulation} × {train.batch_tokens // train.accumulation:,} tokens {kind}; the others"
-        f"{', compiled' if settings.compile else ''}: {theirs}, padded to the longest. Matrix products alone, at the best this "
-        f"machine does, would allow {at_ceiling:,.0f}."
+        f"{', compiled' if settings.compile else ''}: {theirs}, padded to the longest. Matrix products alone, at the best "
+        f"this machine does, would allow {at_ceiling:,.0f}."
     )
     for peer in peers:
         ratios = [a / b for a, b in zip(ours_speed.rounds, peer.rounds, strict=True)]

@@ -1,7 +1,7 @@
 """Equation 1 over packed sentences: every query attends to an interval of keys.
 
-Those are the paper's three masks. In the encoder the interval is the query's own sentence; under the causal mask it ends with
-the query itself; in cross-attention it is the sentence's source. Seen from a key, the queries that attend to it are an
+Those are the paper's three masks. In the encoder the interval is the query's own sentence; under the causal mask it ends
+with the query itself; in cross-attention it is the sentence's source. Seen from a key, the queries that attend to it are an
 interval, too, which is what the gradient of keys and values goes through.
 
 Sentences are short, so attention moves memory more than it multiplies: a program takes a block of one head's rows, whichever

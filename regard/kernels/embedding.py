@@ -1,7 +1,7 @@
 """Sections 3.4 and 3.5: embedding · √d_model + position, dropped out, and the gradient of the matrix.
 
-A token's gradient is the sum over all places where it stands. The places come sorted by token: each row of the matrix is summed
-by one program, in order.
+A token's gradient is the sum over all places where it stands. The places come sorted by token: each row of the matrix is
+summed by one program, in order.
 """
 
 import torch

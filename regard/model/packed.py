@@ -8,7 +8,7 @@ the arithmetic, and their gradients summed in float32.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -74,16 +74,6 @@ def add_product(into: Float[Tensor, "O I"], a: Float[Tensor, "O N"], b: Float[Te
         torch.addmm(into, a, b, out_dtype=torch.float32, out=into)
     else:
         into.addmm_(a.float(), b.float())
-
-
-class Sublayer(Protocol):
-    """What stands in a residual connection. `seen` is whatever its gradient needs."""
-
-    output: Affine  # whose bias the residual sum adds
-
-    def forward(self, x: Tensor, pass_: "Pass") -> tuple[Tensor, Any]: ...
-
-    def backward(self, grad: Tensor, seen: Any, pass_: "Pass", onto: Tensor | None) -> Tensor: ...
 
 
 class Pass:
@@ -160,6 +150,10 @@ class PackedFeedForward:
         relu_gradient(d_hidden, hidden, self.inner.bias_grad)
         self.inner.learn(x, d_hidden)
         return self.inner.back(d_hidden, onto)
+
+
+# What stands in a residual connection, whose sum adds the bias of its `output`.
+Sublayer = PackedSelfAttention | PackedCrossAttention | PackedFeedForward
 
 
 class Seen(NamedTuple):

@@ -313,3 +313,30 @@ def test_planned_anew_and_stopped_it_ends_as_it_would_have(corpus: Path, monkeyp
     longer = run("train", "-o", str(stopped), "--steps", "66")
     assert longer.returncode == 0, longer.stderr
     assert Run(stopped).saved_steps()[-1] == 66, "whoever counts steps does not go by the clock"
+
+
+@pytest.mark.slow
+def test_by_our_own_kernels_stopped_and_continued_it_ends_the_same(corpus: Path) -> None:
+    """Without a GPU, Triton interprets them: few steps of a small model."""
+    settings = ["--preset", "tiny", "--batch-tokens", "256", "--vocab-size", "300", "--set", "train.schedule=inverse_sqrt"]
+    settings += ["--set", "model.d_model=32", "--set", "model.num_heads=2", "--set", "model.encoder_layers=1"]
+    settings += ["--set", "model.decoder_layers=1", "--set", "model.dropout=0.1", "--set", "train.save_every=2"]
+    settings += ["--set", "train.valid_every=4", "--set", "train.bleu_sentences=2", "--set", "train.log_every=1"]
+    kernels = ["--set", "train.kernels=on", "--set", "train.precision=float32"]
+    for name, steps in (("fused", "4"), ("cut", "2"), ("cut", "4")):
+        result = run("train", *flags(corpus), *settings, *kernels, "--steps", steps, "-o", str(corpus / name))
+        assert result.returncode == 0, result.stderr
+    files = sorted(path.name for path in Run(corpus / "cut").checkpoint_path(4).glob("*.safetensors"))
+    assert files == ["optimizer.safetensors", "weights.safetensors"]
+    for name in files:
+        one, other = (Run(corpus / folder).checkpoint_path(4) / name for folder in ("fused", "cut"))
+        assert sha256(one) == sha256(other)
+    lines = [json.loads(line) for line in (corpus / "fused" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    losses = [line["nll"] for line in lines if "nll" in line]
+    assert losses[-1] < losses[0]
+
+
+def test_our_own_kernels_where_they_cannot_be(corpus: Path) -> None:
+    result = run("train", *flags(corpus), "--model", "rnn", "--set", "train.kernels=on", "-o", str(corpus / "rnn"))
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1 and "train.kernels is on, but our own kernels do not serve" in result.stderr

@@ -1,10 +1,20 @@
 """Every pair once, within the budget, in an order that only seed and epoch decide."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from regard.data.batch import collate
-from regard.data.batching import Indices, PairLengths, epoch_batches, epoch_pairs, padding_share
+from regard.data.batching import (
+    Indices,
+    PairLengths,
+    epoch_batches,
+    epoch_pairs,
+    packed_batches,
+    packed_room,
+    padding_share,
+)
 
 
 def random_lengths(count: int, seed: int = 0) -> PairLengths:
@@ -74,3 +84,27 @@ def test_collate_shifts_right_and_pads_at_the_end() -> None:
     assert batch.num_tokens == 5
     empty = collate([[]], [np.array([], dtype=np.uint16)])
     assert (empty.src.tolist(), empty.tgt_in.tolist(), empty.tgt_out.tolist()) == ([[2]], [[1]], [[2]])
+
+
+def test_packed_batches_have_each_pair_once_and_keep_to_their_room() -> None:
+    lengths = random_lengths(5000)
+    room = packed_room(lengths, 2048)
+    assert max(room) == 2048 and min(room) % 128 == 0
+    pairs = np.arange(5000)
+    batches = packed_batches(lengths, pairs, room=room, seed=1, epoch=0)
+    assert sorted(np.concatenate(batches)) == list(range(5000))
+    for side, most in zip((lengths.src, lengths.tgt), room, strict=True):
+        assert max(int(side[batch].sum()) for batch in batches) <= most
+    for batch, following in pairwise(batches):  # none could have taken one more
+        more = [int(side[batch].sum() + side[following[0]]) for side in (lengths.src, lengths.tgt)]
+        assert more[0] > room[0] or more[1] > room[1]
+    again, other = (packed_batches(lengths, pairs, room=room, seed=1, epoch=epoch) for epoch in (0, 1))
+    assert all(np.array_equal(one, two) for one, two in zip(batches, again, strict=True))
+    assert not np.array_equal(np.concatenate(batches), np.concatenate(other))
+
+
+def test_a_packed_batch_has_room_for_the_longest_pair() -> None:
+    lengths = PairLengths(np.array([3, 300]), np.array([4, 5]))
+    assert min(packed_room(lengths, 64)) >= 300
+    batches = packed_batches(lengths, np.arange(2), room=packed_room(lengths, 64), seed=1, epoch=0)
+    assert sorted(np.concatenate(batches)) == [0, 1]

@@ -22,6 +22,7 @@ from regard.train.plan import (
     settled,
     steps_by_the_clock,
     with_intervals,
+    with_kernels,
     with_steps,
 )
 from regard.train.tensorboard import EventFiles
@@ -55,6 +56,32 @@ def test_an_update_is_cut_until_it_pads_little() -> None:
     assert accumulation_for(stream, tokens=600, num_processes=3) >= 3
     config = TrainConfig(batch_tokens=20_000, accumulation=accumulation)
     assert batch_tokens(config) == 20_000 // accumulation
+
+
+def test_our_own_kernels_are_for_a_gpu_and_for_what_they_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_config(d_model=32, num_heads=2)
+    config = TrainConfig(device="cpu", precision="bfloat16")
+    assert with_kernels(config, model, 1).kernels == "off"
+    monkeypatch.setattr(plan, "find_device", lambda _: torch.device("cuda"))
+    assert with_kernels(config, model, 1).kernels == "on"
+    for other, reason in (
+        (replace(config, precision="float64"), "float64"),
+        (replace(config, compile="on"), "torch.compile"),
+    ):
+        assert with_kernels(other, model, 1).kernels == "off"
+        with pytest.raises(ValueError, match=reason):
+            with_kernels(replace(other, kernels="on"), model, 1)
+    assert with_kernels(config, model, 2).kernels == "off"
+    assert with_kernels(config, replace(model, activation="gelu"), 1).kernels == "off"
+    with pytest.raises(ValueError, match="activation gelu"):
+        with_kernels(replace(config, kernels="on"), replace(model, activation="gelu"), 1)
+    assert with_kernels(replace(config, kernels="off"), model, 1).kernels == "off"
+
+
+def test_packed_text_is_cut_into_no_more_batches_than_processes() -> None:
+    stream = replace(make_stream(num_pairs=4000), packed=True)
+    assert accumulation_for(stream, tokens=20_000, num_processes=1) == 1
+    assert 0.0 <= stream.padding(0) < 0.1
 
 
 class _SmallCard:

@@ -1,0 +1,229 @@
+"""Training over packed sentences, against autograd through padded ones."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from regard.config import ModelConfig, TrainConfig
+from regard.data.batch import Batch, collate
+from regard.model.packed import PackedTransformer
+from regard.model.packing import Room, empty_array, unserved
+from regard.model.parameters import FlatParameters
+from regard.model.transformer import Transformer
+from regard.train.distributed import Processes
+from regard.train.fused import FusedLearner
+from regard.train.learner import Learner
+from regard.train.metrics import Totals
+from tests.conftest import tiny_config
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+CONFIG = tiny_config(d_model=32, num_heads=2, encoder_layers=2, decoder_layers=1)
+ROOM = Room(64, 64, CONFIG.src_vocab_size, CONFIG.tgt_vocab_size, CONFIG.pad_id)
+TRAIN = TrainConfig(
+    steps=20,
+    warmup=2,
+    learning_rate=1e-2,
+    schedule="linear",
+    clip_norm=1.0,
+    precision="float32",
+    compile="off",
+    accumulation=1,
+)
+
+
+def some_batch(seed: int, *lengths: tuple[int, int]) -> Batch:
+    random = np.random.default_rng(seed)
+    sides = ([random.integers(4, CONFIG.src_vocab_size, pair[side]) for pair in lengths] for side in (0, 1))
+    return collate(*sides)
+
+
+LENGTHS = ((3, 5), (12, 9), (30, 37), (1, 2))
+
+
+def test_packing_says_who_may_attend_to_whom_as_the_masks_do() -> None:
+    batch = some_batch(1, *LENGTHS)
+    [array] = ROOM.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
+    packing = ROOM.parts(torch.from_numpy(array))
+    is_src, is_tgt = batch.src != CONFIG.pad_id, batch.tgt_out != CONFIG.pad_id
+    assert packing.src.ids[: int(is_src.sum())].tolist() == batch.src[is_src].tolist()
+    assert packing.tgt.ids[: int(is_tgt.sum())].tolist() == batch.tgt_in[is_tgt].tolist()
+    assert packing.targets.tolist() == batch.tgt_out[is_tgt].tolist() + [CONFIG.pad_id] * (64 - int(is_tgt.sum()))
+    sentence = {"src": is_src.nonzero()[:, 0], "tgt": is_tgt.nonzero()[:, 0]}
+    position = is_tgt.nonzero()[:, 1]
+    assert packing.tgt.positions[: len(position)].tolist() == position.tolist()
+    for intervals, queries, keys in (
+        (packing.encoder, "src", "src"),
+        (packing.decoder, "tgt", "tgt"),
+        (packing.cross, "tgt", "src"),
+    ):
+        may = sentence[queries][:, None] == sentence[keys][None, :]
+        if intervals is packing.decoder:
+            may &= position[:, None] >= position[None, :]
+        places = torch.arange(64)
+        by_query = (places >= intervals.key_first[:, None]) & (places < intervals.key_end[:, None])
+        by_key = (places[:, None] >= intervals.query_first) & (places[:, None] < intervals.query_end)
+        expected = torch.zeros(64, 64, dtype=torch.bool)
+        expected[: len(may), : may.shape[1]] = may
+        assert torch.equal(by_query, expected)
+        assert torch.equal(by_key, expected)
+
+
+def test_packing_sorts_the_rows_by_token() -> None:
+    batch = some_batch(2, *LENGTHS)
+    [array] = ROOM.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
+    side = ROOM.parts(torch.from_numpy(array)).src
+    for token in range(CONFIG.src_vocab_size):
+        rows = side.order[side.starts[token] : side.starts[token + 1]].tolist()
+        here = (side.ids == token).nonzero()[:, 0].tolist()
+        assert rows == ([] if token == CONFIG.pad_id else here)  # padding stands nowhere
+
+
+def test_what_does_not_fit_is_cut_between_sentences() -> None:
+    batch = some_batch(3, (30, 20), (30, 20), (10, 40), (60, 5))
+    arrays = ROOM.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
+    ids = [ROOM.parts(torch.from_numpy(array)).src.ids for array in arrays]
+    sizes = [int((part != CONFIG.pad_id).sum()) for part in ids]
+    assert sizes == [62, 11, 61]  # EOS counted
+    together = torch.cat([part[part != CONFIG.pad_id] for part in ids])
+    assert together.tolist() == batch.src[batch.src != CONFIG.pad_id].tolist()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm": "pre"},
+        {"shared_embeddings": "none", "positions": "none"},
+        {"shared_embeddings": "target", "norm": "pre", "decoder_layers": 2},
+    ],
+    ids=str,
+)
+def test_states_and_gradients_are_autograds(changes: dict[str, Any]) -> None:
+    config = replace(CONFIG, **changes)
+    model = Transformer(config).double().train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    batch = some_batch(4, *LENGTHS)
+    is_real = batch.tgt_out != config.pad_id
+    states = model.states(batch.src, batch.tgt_in)
+    grad = torch.randn_like(states) * is_real[:, :, None]
+    states.backward(grad)
+    packed_model = Transformer(config).to(DEVICE)
+    packed_model.load_state_dict({name: tensor.float() for name, tensor in model.state_dict().items()})
+    flat = FlatParameters(packed_model, torch.float32)
+    [array] = ROOM.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
+    packing = ROOM.parts(torch.from_numpy(array).to(DEVICE))
+    with torch.no_grad():
+        packed = PackedTransformer(packed_model, flat)
+        found, tape = packed.forward(packing)
+        num_real = int(is_real.sum())
+        torch.testing.assert_close(found[:num_real].double().cpu(), states[is_real], atol=1e-5, rtol=1e-5)
+        packed_grad = torch.zeros_like(found)
+        packed_grad[:num_real] = grad[is_real].to(packed_grad)
+        packed.backward(packed_grad, tape)
+    for (name, expected), actual in zip(model.named_parameters(), packed_model.parameters(), strict=True):
+        assert actual.grad is not None
+        wanted = torch.zeros_like(expected) if expected.grad is None else expected.grad
+        largest = float((actual.grad.double().cpu() - wanted).abs().max())
+        assert largest < 1e-4 * max(1.0, float(wanted.abs().max())), name
+
+
+def fused(config: ModelConfig = CONFIG, train: TrainConfig = TRAIN, room: Room = ROOM) -> FusedLearner:
+    return FusedLearner(config, train, DEVICE, room)
+
+
+def learn(learner: Any, batches: list[Batch]) -> list[float]:
+    totals = Totals(DEVICE)
+    for batch in batches:
+        learner.update([(0, learner.prepared(batch))], totals)
+    return totals.to_list()
+
+
+def test_a_fused_learner_learns_what_a_plain_one_learns() -> None:
+    batches = [some_batch(seed, *LENGTHS) for seed in range(3)]
+    plain, ours = Learner(CONFIG, TRAIN, DEVICE, Processes()), fused()
+    ours.restore(plain.weights(), {}, 0)
+    for ours_sum, sum_ in zip(learn(ours, batches), learn(plain, batches), strict=True):
+        assert ours_sum == pytest.approx(sum_, rel=1e-4)
+    for name, tensor in plain.weights().items():
+        if not name.endswith("key_value.bias"):  # keys' biases have no gradient but rounding, which Adam makes much of
+            torch.testing.assert_close(ours.weights()[name], tensor, atol=2e-4, rtol=0, msg=name)
+
+
+def test_an_update_does_not_depend_on_how_it_is_cut() -> None:
+    batch = some_batch(5, *LENGTHS)
+    whole, cut = fused(), fused(room=Room(40, 40, CONFIG.src_vocab_size, CONFIG.tgt_vocab_size, CONFIG.pad_id))
+    assert [len(learner.prepared(batch).arrays) for learner in (whole, cut)] == [1, 3]
+    for actual, expected in zip(learn(cut, [batch]), learn(whole, [batch]), strict=True):
+        assert actual == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_fused_learner_continues_bit_for_bit_and_as_a_plain_one_would() -> None:
+    config = replace(CONFIG, dropout=0.2, embedding_dropout=0.1)
+    batches = [some_batch(seed, *LENGTHS) for seed in range(3)]
+    through = fused(config)
+    learn(through, batches)
+    begun = fused(config)
+    learn(begun, batches[:2])
+    weights, optimizer = begun.weights(), begun.optimizer_state()
+    continued = fused(config)
+    continued.restore(weights, optimizer, 2)
+    learn(continued, batches[2:])
+    for one, other in ((through.weights(), continued.weights()), (through.optimizer_state(), continued.optimizer_state())):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    plain = Learner(config, TRAIN, DEVICE, Processes())
+    plain.restore(weights, optimizer, 2)
+    assert plain.optimizer_state().keys() == optimizer.keys()
+
+
+def test_what_is_not_finite_changes_nothing() -> None:
+    learner = fused()
+    learn(learner, [some_batch(6, *LENGTHS)])
+    before, state = learner.weights(), learner.optimizer_state()
+    before = {name: tensor.clone() for name, tensor in before.items()}
+    state = {name: tensor.clone() for name, tensor in state.items()}
+    learner._flat.copy.fill_(math.nan)  # as overflow would leave it
+    sums = learn(learner, [some_batch(7, *LENGTHS)])
+    assert sums[-1] == 1.0  # skipped
+    assert all(torch.equal(tensor, before[name]) for name, tensor in learner.weights().items())
+    assert all(torch.equal(tensor, state[name]) for name, tensor in learner.optimizer_state().items())
+
+
+def test_rows_that_are_left_over_count_for_nothing() -> None:
+    batch = some_batch(8, (5, 6), (7, 3))
+    roomy = Room(128, 192, CONFIG.src_vocab_size, CONFIG.tgt_vocab_size, CONFIG.pad_id)
+    narrow, wide = fused(room=replace(ROOM)), fused(room=roomy)
+    for actual, expected in zip(learn(wide, [batch]), learn(narrow, [batch]), strict=True):
+        assert actual == pytest.approx(expected, rel=1e-5)
+    assert (roomy.parts(empty_array(roomy, DEVICE)).targets == CONFIG.pad_id).all()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"activation": "gelu"}, {"positions": "learned"}, {"attention_dropout": 0.1}, {"num_heads": 4}, {"ablation": "scale"}],
+    ids=str,
+)
+def test_what_is_not_served_is_said(changes: dict[str, Any]) -> None:
+    assert unserved(CONFIG) is None
+    assert unserved(replace(CONFIG, **changes)) is not None
+
+
+def test_flat_parameters_are_views() -> None:
+    model = Transformer(CONFIG)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    flat = FlatParameters(model, torch.bfloat16)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    flat.values.zero_()
+    assert all((parameter == 0).all() for parameter in model.parameters())
+    assert flat.copy.dtype == torch.bfloat16 and not (flat.copy == 0).all()
+    flat.refresh()
+    assert (flat.copy == 0).all()
+    named: dict[str, Tensor] = flat.by_name(flat.grads)
+    assert {name: tensor.shape for name, tensor in named.items()} == {n: p.shape for n, p in model.named_parameters()}
