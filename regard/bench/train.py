@@ -216,7 +216,7 @@ def print_table(
     where: str,
     at_ceiling: float,
 ) -> None:
-    console = Console()
+    console = Console(width=None if Console().is_terminal else 100)
     console.print(f"preset {settings.preset}, {where}")
     title = f"training, data loading included, {train.precision}"
     table = Table(title=title, title_justify="left")

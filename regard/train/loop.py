@@ -169,6 +169,7 @@ class Training:
         if self.processes.is_main:
             self.valid.rehearse(self.learner.model.eval())
         validation = time.perf_counter() - began
+        self._stop_loading()
         self.learner.restore(weights, {}, 0)
         self.totals.clear()
         times = min(10, max(1, int(10 * minutes / validation) - 1))  # and once more in the end, of the average
@@ -191,6 +192,16 @@ class Training:
     def go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         """Until the last step, or until it stops early."""
         self._began = self._interval_began = time.perf_counter()
+        try:
+            self._go(display, stop, events)
+        finally:
+            self._stop_loading()
+
+    def _stop_loading(self) -> None:
+        if self._loader is not None:
+            self._loader.close()
+
+    def _go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         while self.learner.step < self.config.train.steps and not self._has_lost_patience():
             train = self.config.train
             self.place = self._update(self.place)

@@ -33,6 +33,7 @@ FOLLOW_STEPS = ("steps", "warmup", "log_every", "valid_every", "save_every")
 TELLING_SECONDS = 2.0  # from then on, the time that steps took says something
 PLAN_STANDS_FROM = 0.75  # of a run
 WORTH_A_PLAN = 0.03  # of the steps; less is not worth another learning rate
+OLDEST_GPU = (8, 0)  # whose matrix units know bfloat16
 COMPILE_PAYS = 10_000  # updates of a GPU; compiling takes two minutes and saves a quarter of each (EXPERIMENTS.md)
 
 
@@ -77,6 +78,8 @@ def _obstacle(config: TrainConfig, model: ModelConfig, num_processes: int) -> st
     device = find_device(config.device)
     if not _runs_kernels(device) or (device.type == "cpu" and config.kernels != "on"):
         return f"the device {device}"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < OLDEST_GPU:
+        return "GPUs without bfloat16"
     if config.compile == "on":
         return "models under torch.compile"
     if num_processes > 1:
