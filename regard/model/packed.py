@@ -21,9 +21,9 @@ from regard.kernels.intervals import Intervals
 from regard.kernels.normalisation import Norm, Summed, add_norm, add_norm_gradient, norm, norm_gradient
 from regard.kernels.sums import add_column_sums, relu_gradient
 from regard.model.attention import CrossAttention, SelfAttention
-from regard.model.embedding import Embedding, SinusoidalPositions
+from regard.model.embedding import Embedding, sinusoids
 from regard.model.layers import FeedForward, Linear, Residual
-from regard.model.packing import Packing, Side, unserved
+from regard.model.packing import MOST_POSITIONS, Packing, Side, unserved
 from regard.model.parameters import FlatParameters
 from regard.model.transformer import Transformer
 
@@ -218,6 +218,8 @@ class PackedTransformer:
         assert unserved(config) is None
         self.config, self.flat, self.model = config, flat, model
         self.pre = config.norm == "pre"
+        # A table of its own: what a graph has recorded must stay where it is, and the model's moves when it grows.
+        self.table = sinusoids(MOST_POSITIONS, config.d_model).to(flat.values) if config.positions == "sinusoidal" else None
         norms = [_norm(one.norm, flat) for layer in model.encoder for one in _residuals(layer)]
         encoder: list[Sublayer] = []
         for layer in model.encoder:
@@ -262,12 +264,11 @@ class PackedTransformer:
         return Dropout(pass_.packing.seed, site, self.config.embedding_dropout)
 
     def _embed(self, side: Side, embedding: Embedding, pass_: Pass, *, site: int) -> Float[Tensor, "N D"]:
-        positions = self.model.src_positions
         return embed(
             side.ids,
             side.positions,
             embedding.weight,
-            positions.table if isinstance(positions, SinusoidalPositions) else None,
+            self.table,
             scale=embedding.scale,
             dropout=self._embedding_dropout(pass_, site),
             dtype=torch.float32 if self.pre else self.flat.copy.dtype,

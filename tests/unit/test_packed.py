@@ -93,6 +93,12 @@ def test_what_does_not_fit_is_cut_between_sentences() -> None:
     assert together.tolist() == batch.src[batch.src != CONFIG.pad_id].tolist()
 
 
+def test_a_sentence_without_room_gets_a_sentence() -> None:
+    batch = some_batch(3, (70, 5))
+    with pytest.raises(ValueError, match="a text of 71 tokens is longer"):
+        ROOM.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
+
+
 @pytest.mark.parametrize(
     "changes",
     [
