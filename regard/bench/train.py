@@ -52,6 +52,7 @@ class Contestant:
     name: str
     update: Update
     padding: float  # of all tokens it computes with, both sides together
+    rest: Callable[[], None] = lambda: None  # after each round, so that it does nothing while others are timed
 
 
 def run(settings: TrainBenchSettings, data: Path, *, json_path: Path | None) -> None:
@@ -117,15 +118,15 @@ def ours(model: ModelConfig, train: TrainConfig, data: Path, tokenizer: Tokenize
         places, after = stream.following(place, train.accumulation)
         return [(number, learner.prepared(stream.batch(at))) for number, at in enumerate(places)], after
 
-    loader = Loader(batches)
+    loader = Loader[list[tuple[int, Any]]]()
 
     def update() -> int:
         nonlocal place
-        taken, place = loader.take(place) if device.type == "cuda" else batches(place)
+        taken, place = loader.take(place, batches) if device.type == "cuda" else batches(place)
         learner.update(taken, totals)
         return sum(batch.num_tokens for _, batch in taken)
 
-    return Contestant("regard", update, stream.padding(0))
+    return Contestant("regard", update, stream.padding(0), rest=loader.close)
 
 
 def flops_per_token(config: ModelConfig, store: PairStore) -> float:
@@ -203,6 +204,7 @@ def interleaved(settings: TrainBenchSettings, contestants: list[Contestant], dev
                 synchronize(device)
                 if turn:
                     rounds[contestant.name].append(tokens / (time.perf_counter() - began))
+                contestant.rest()
                 progress.advance(task)
     return [Speed(name, tuple(numbers)) for name, numbers in rounds.items()]
 

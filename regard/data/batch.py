@@ -81,6 +81,25 @@ def collate(src: Sequence[Row], tgt: Sequence[Row]) -> Batch:
     return Batch(torch.from_numpy(_padded(src)), torch.from_numpy(tgt_in), torch.from_numpy(targets))
 
 
+def of_similar_lengths(batch: "AnyBatch", batch_tokens: int) -> list["AnyBatch"]:
+    """The same sentences in pieces of at most so many tokens a side, padding included, each of which pads little."""
+    if not isinstance(batch, Batch):
+        return [batch]
+    src, tgt = ((ids != PAD_ID).sum(1) for ids in (batch.src, batch.tgt_out))
+    order = torch.maximum(src, tgt).argsort(stable=True)
+    longest = torch.maximum(src, tgt)[order].tolist()
+    starts = [0]
+    for row, length in enumerate(longest):
+        if (row - starts[-1] + 1) * length > batch_tokens and row > starts[-1]:
+            starts.append(row)
+    pieces: list[AnyBatch] = []
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        rows = order[start:end]
+        num_src, num_tgt = int(src[rows].max()), int(tgt[rows].max())
+        pieces.append(Batch(batch.src[rows, :num_src], batch.tgt_in[rows, :num_tgt], batch.tgt_out[rows, :num_tgt]))
+    return pieces
+
+
 def collate_sources(src: Sequence[Row]) -> Int[Tensor, "B S"]:
     """What there is before there is a target."""
     return torch.from_numpy(_padded(src))

@@ -58,10 +58,12 @@ def epoch_batches(lengths: PairLengths, pairs: Indices, *, batch_tokens: int, se
 
 def packed_room(lengths: PairLengths, batch_tokens: int) -> tuple[int, int]:
     """How many tokens of source and target a batch without padding has room for: `batch_tokens` on the side that has more
-    of them, on the other as many as go with that, and a little more, since batches differ."""
+    of them, on the other as many as go with that, and a little more, since batches differ; on both as many as the longest
+    text has, and no more than there are."""
     totals = int(lengths.src.sum()), int(lengths.tgt.sum())
     least = int(max(lengths.src.max(), lengths.tgt.max()))
-    src, tgt = (max(least, min(batch_tokens, round(SPARE * batch_tokens * side / max(totals)))) for side in totals)
+    tokens = min(batch_tokens, max(totals))
+    src, tgt = (max(least, min(tokens, round(SPARE * tokens * side / max(totals)))) for side in totals)
     return -(-src // ROOM_STEP) * ROOM_STEP, -(-tgt // ROOM_STEP) * ROOM_STEP
 
 

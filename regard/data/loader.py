@@ -22,22 +22,23 @@ class Made(NamedTuple, Generic[T]):
 
 
 class Loader(Generic[T]):
-    """Calls `make` for one update after the other. What it gives is a function of the place, whoever calls it and when."""
+    """Calls a function for one update after the other. What that gives depends on the place alone, whoever calls it and
+    when."""
 
-    def __init__(self, make: Callable[[Place], tuple[T, Place]]) -> None:
-        self._make = make
+    def __init__(self) -> None:
         self._queue: Queue[Made[T]] = Queue(AHEAD)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def take(self, place: Place) -> tuple[T, Place]:
-        """The update that begins here, and the place after it. Elsewhere than where the last one ended, it begins anew."""
+    def take(self, place: Place, make: Callable[[Place], tuple[T, Place]]) -> tuple[T, Place]:
+        """The update that begins here, and the place after it, by `make`, which is always the same and is not kept when this
+        is closed. Elsewhere than where the last one ended, it begins anew."""
         if self._thread is None:
-            self._begin(place)
+            self._begin(place, make)
         made = self._queue.get()
         if made.place != place:
             self.close()
-            self._begin(place)
+            self._begin(place, make)
             made = self._queue.get()
         if made.error is not None:
             self.close()
@@ -53,23 +54,25 @@ class Loader(Generic[T]):
         self._queue = Queue(AHEAD)
         self._stop = threading.Event()
 
-    def _begin(self, place: Place) -> None:
-        self._thread = threading.Thread(target=self._work, args=(place, self._queue, self._stop), daemon=True)
+    def _begin(self, place: Place, make: Callable[[Place], tuple[T, Place]]) -> None:
+        self._thread = threading.Thread(target=_work, args=(place, make, self._queue, self._stop), daemon=True)
         self._thread.start()
 
-    def _work(self, place: Place, queue: "Queue[Made[T]]", stop: threading.Event) -> None:
+
+def _work(place: Place, make: Callable[[Place], tuple[T, Place]], queue: "Queue[Made[T]]", stop: threading.Event) -> None:
+    while not stop.is_set():
+        made: Made[T]
+        try:
+            what, after = make(place)
+            made = Made(place, what, after, None)
+        except BaseException as error:  # whoever takes it raises it
+            made = Made(place, None, place, error)
         while not stop.is_set():
             try:
-                what, after = self._make(place)
-                made = Made(place, what, after, None)
-            except BaseException as error:
-                made = Made(place, None, place, error)
-            while not stop.is_set():
-                try:
-                    queue.put(made, timeout=PATIENCE)
-                    break
-                except Full:
-                    continue
-            if made.error is not None:
-                return
-            place = made.after
+                queue.put(made, timeout=PATIENCE)
+                break
+            except Full:
+                continue
+        if made.error is not None:
+            return
+        place = made.after

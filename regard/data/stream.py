@@ -69,6 +69,7 @@ class BatchStream:
             return packed_batches(self.lengths(), pairs, room=room, seed=self.seed, epoch=epoch)
         return epoch_batches(self.lengths(), pairs, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
 
+    @cache  # noqa: B019
     def room(self) -> tuple[int, int]:
         """Tokens of source and target that a packed batch has room for."""
         return packed_room(self.lengths(), self.batch_tokens)
@@ -76,7 +77,7 @@ class BatchStream:
     def padding(self, epoch: int) -> float:
         """The share of all tokens of an epoch that is padding."""
         batches = self.epoch(epoch)
-        if not self.packed:
+        if not self.packed or not batches:
             return padding_share(self.lengths(), batches)
         real = sum(int(side[np.concatenate(batches)].sum()) for side in (self.lengths().src, self.lengths().tgt))
         return 1.0 - real / (len(batches) * sum(self.room()))
@@ -95,6 +96,11 @@ class BatchStream:
                 (self.tokenizer.src, self.tokenizer.tgt), (self.store.src_text, self.store.tgt_text), seeds, strict=True
             )
         )
+        if self.packed:  # where BPE-dropout makes a text longer than there is room for, it stays as it is
+            src, tgt = (
+                [new if len(new) < most else ragged[row].tolist() for new, row in zip(side, pairs, strict=True)]
+                for side, ragged, most in zip((src, tgt), (self.store.src, self.store.tgt), self.room(), strict=True)
+            )
         return collate(src, tgt)
 
     def sizes(self) -> list[int]:

@@ -150,6 +150,7 @@ def attention(
     """softmax(QKᵀ/√d_k)V, head by head. Rows may be parts of longer ones, as a fused projection gives them; a query whose
     interval is empty gets zeros."""
     assert k.stride() == v.stride() and q.stride(1) == k.stride(1) == 1
+    assert max(q.stride(0) * len(q), k.stride(0) * len(k)) < 2**31, "more than the kernels count to"
     num_queries, d_model = q.shape
     d_head = d_model // num_heads
     out = q.new_empty(num_queries, d_model)

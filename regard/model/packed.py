@@ -23,7 +23,7 @@ from regard.kernels.sums import add_column_sums, relu_gradient
 from regard.model.attention import CrossAttention, SelfAttention
 from regard.model.embedding import Embedding, sinusoids
 from regard.model.layers import FeedForward, Linear, Residual
-from regard.model.packing import MOST_POSITIONS, Packing, Side, unserved
+from regard.model.packing import Packing, Side, unserved
 from regard.model.parameters import FlatParameters
 from regard.model.transformer import Transformer
 
@@ -213,13 +213,13 @@ class Stack:
 class PackedTransformer:
     """A `Transformer` whose parameters stand in `flat`, for training."""
 
-    def __init__(self, model: Transformer, flat: FlatParameters) -> None:
+    def __init__(self, model: Transformer, flat: FlatParameters, *, num_positions: int) -> None:
         config = model.config
         assert unserved(config) is None
         self.config, self.flat, self.model = config, flat, model
         self.pre = config.norm == "pre"
         # A table of its own: what a graph has recorded must stay where it is, and the model's moves when it grows.
-        self.table = sinusoids(MOST_POSITIONS, config.d_model).to(flat.values) if config.positions == "sinusoidal" else None
+        self.table = sinusoids(num_positions, config.d_model).to(flat.values) if config.positions == "sinusoidal" else None
         norms = [_norm(one.norm, flat) for layer in model.encoder for one in _residuals(layer)]
         encoder: list[Sublayer] = []
         for layer in model.encoder:

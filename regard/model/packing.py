@@ -17,7 +17,6 @@ from torch import Tensor
 from regard.config import ModelConfig
 from regard.kernels.intervals import Intervals
 
-MOST_POSITIONS = 4096  # in one sentence
 Ints = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.int64]
 
@@ -98,11 +97,7 @@ class Room:
 
     def cuts(self, src: Rows, tgt: Rows) -> list[slice]:
         """Sentences of these lengths in as few pieces as fit, each after the other."""
-        if src.max() > min(self.src, MOST_POSITIONS) or tgt.max() > min(self.tgt, MOST_POSITIONS):
-            raise ValueError(
-                f"a text of {max(src.max(), tgt.max())} tokens is longer than a packed batch has room for; set a smaller "
-                "data.cleaning.max_tokens, a larger --batch-tokens, or train.kernels=off"
-            )
+        assert src.max() <= self.src and tgt.max() <= self.tgt, "a sentence is longer than there is room for"
         pieces, start = [], 0
         while start < len(src):
             fits = (np.cumsum(src[start:]) <= self.src) & (np.cumsum(tgt[start:]) <= self.tgt)

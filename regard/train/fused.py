@@ -40,7 +40,8 @@ class FusedLearner:
         torch.manual_seed(config.seed)
         self.model = Transformer(model_config).to(device)
         self._flat = FlatParameters(self.model, getattr(torch, config.precision))
-        self._packed = PackedTransformer(self.model, self._flat)
+        # A sentence may be as long as there is room.
+        self._packed = PackedTransformer(self.model, self._flat, num_positions=max(room.src, room.tgt))
         self._array = empty_array(room, device)
         self._packing = room.parts(self._array)
         self._scale, self._rate = torch.zeros(2, 1, device=device)
@@ -48,6 +49,7 @@ class FusedLearner:
         self._first, self._second = torch.zeros(2, len(self._flat.values), device=device)
         self._count = torch.zeros((), dtype=torch.float64, device=device)  # updates that were not skipped
         self._norm, self._skipped = torch.zeros(2, device=device)
+        self._num_tokens = torch.zeros((), dtype=torch.long, device=device)
         self._stages = _Stages(room, device)
         self._accumulate: Callable[[], None] = self._pass
         self._apply: Callable[[], None] = self._update
@@ -71,13 +73,14 @@ class FusedLearner:
         """One step of Adam on the mean loss over the tokens of all batches, each of which has a number."""
         num_tokens = sum(batch.num_tokens for _, batch in batches)
         self._scale.fill_(1.0 / num_tokens)
+        self._num_tokens.fill_(num_tokens)
         for number, batch in batches:
             seeds = np.random.SeedSequence([self.config.seed, self.step, number]).generate_state(len(batch.arrays))
             for array, seed in zip(batch.arrays, seeds, strict=True):
                 self.room.set_seed(array, int(seed))
                 self._stages.send(array, self._array)
                 self._accumulate()
-                totals.add_loss(Loss(self._losses[0], self._losses[1], self._count))
+                totals.add_loss(Loss(self._losses[0], self._losses[1], self._num_tokens))
         self.step += 1
         self._rate.fill_(self.learning_rate)
         self._apply()

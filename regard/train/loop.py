@@ -20,6 +20,7 @@ from torch import Tensor
 import regard
 from regard.checkpoint import Checkpoint, Run, Weights, weights_bytes
 from regard.config import RunConfig
+from regard.data.batch import of_similar_lengths
 from regard.data.loader import Loader
 from regard.data.stream import BatchStream, Place
 from regard.data.windows import TextStream
@@ -87,7 +88,7 @@ class Training:
         with self.advice_on_memory():
             self.learner = learner_for(config.model, config.train, device, processes, self.stream)
         # On a CPU, whoever makes batches ahead takes time from who learns.
-        self._loader = Loader(self._batches) if device.type == "cuda" else None
+        self._loader: Loader[list[tuple[int, Any]]] | None = Loader() if device.type == "cuda" else None
         self.totals = Totals(device)
         self.place = Place(0, 0)
         self.best: Best | None = None
@@ -134,8 +135,11 @@ class Training:
         return f"this run was saved by torch {saved_by} and goes on with {torch.__version__}: not bit for bit the same"
 
     def try_largest_batches(self) -> None:
-        """So that too little memory is found out now. To our own kernels all batches are alike, and they have tried one."""
+        """So that too little memory is found out now. To our own kernels all batches are alike, and they have tried one; but
+        what they use stays theirs, so that validation needs memory of its own."""
         if not isinstance(self.learner, Learner):
+            with self.advice_on_memory():
+                self.valid.rehearse(self.learner.model.eval())
             return
         with self.advice_on_memory():
             (following, *_), _ = self.stream.following(self.place, 1)
@@ -179,7 +183,7 @@ class Training:
         return steps, self.processes.from_main(-(-steps // times))
 
     def _update(self, place: Place) -> Place:
-        batches, place = self._batches(place) if self._loader is None else self._loader.take(place)
+        batches, place = self._batches(place) if self._loader is None else self._loader.take(place, self._batches)
         self.learner.update(batches, self.totals)
         return place
 
@@ -187,7 +191,12 @@ class Training:
         """This process's share of the update that begins here, as its learner takes them, and the place after it."""
         places, place = self.stream.following(place, self.config.train.accumulation)
         share = list(enumerate(places))[self.processes.rank :: self.processes.count]
-        return [(number, self.learner.prepared(self.stream.batch(at))) for number, at in share], place
+        batches = [(number, self.stream.batch(at)) for number, at in share]
+        if isinstance(self.learner, Learner) and isinstance(self.stream, BatchStream) and self.stream.packed:
+            # A run that our own kernels began goes on without them: of sentences of all lengths, those that pad little.
+            pieces = [piece for _, batch in batches for piece in of_similar_lengths(batch, self.stream.batch_tokens)]
+            batches = [(self.processes.rank + number * self.processes.count, one) for number, one in enumerate(pieces)]
+        return [(number, self.learner.prepared(batch)) for number, batch in batches], place
 
     def go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         """Until the last step, or until it stops early."""

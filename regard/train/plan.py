@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -76,10 +77,8 @@ def with_kernels(config: TrainConfig, model: ModelConfig, num_processes: int) ->
 
 def _obstacle(config: TrainConfig, model: ModelConfig, num_processes: int) -> str | None:
     device = find_device(config.device)
-    if not _runs_kernels(device) or (device.type == "cpu" and config.kernels != "on"):
+    if not runs_kernels(device) or (device.type == "cpu" and config.kernels != "on"):
         return f"the device {device}"
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < OLDEST_GPU:
-        return "GPUs without bfloat16"
     if config.compile == "on":
         return "models under torch.compile"
     if num_processes > 1:
@@ -89,17 +88,30 @@ def _obstacle(config: TrainConfig, model: ModelConfig, num_processes: int) -> st
     return unserved(model)
 
 
-def _runs_kernels(device: torch.device) -> bool:
-    """A GPU does where Triton is; a CPU only where Triton interprets them, which is slow, and for tests."""
-    interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
-    return (device.type == "cuda" or interpreted) and find_spec("triton") is not None
+@cache
+def runs_kernels(device: torch.device) -> bool:
+    """An NVIDIA GPU that is not too old does where Triton is and can compile, for which it needs a C compiler: the smallest
+    kernel is tried. A CPU does only where Triton interprets them, which is slow, and for tests."""
+    if find_spec("triton") is None:
+        return False
+    if device.type != "cuda":
+        return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    if torch.version.hip or torch.cuda.get_device_capability(device) < OLDEST_GPU:
+        return False
+    from regard.kernels.sums import add_column_sums
+
+    try:
+        add_column_sums(torch.ones(1, 8, device=device), torch.zeros(8, device=device))
+    except Exception:  # whatever it is, torch's own kernels train as well
+        return False
+    return True
 
 
 def learner_for(
     model: ModelConfig, config: TrainConfig, device: torch.device, processes: Processes, stream: Stream
 ) -> AnyLearner:
     """By our own kernels, or by torch's: what was begun with the former can go on elsewhere, over the same batches."""
-    if config.kernels != "on" or processes.count > 1 or not _runs_kernels(device):
+    if config.kernels != "on" or processes.count > 1 or not runs_kernels(device):
         return Learner(model, config, device, processes)
     from regard.train.fused import FusedLearner
 

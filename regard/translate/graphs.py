@@ -5,6 +5,7 @@ libraries it uses; the second time it is captured, which computes nothing; from 
 """
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 
 import torch
 
@@ -42,8 +43,11 @@ class Graphs:
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 work()
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # of a capture that is broken already; what broke it is told
+                    graph.capture_end()
+                raise
+            graph.capture_end()
 
         self._aside(capture)
         return graph

@@ -4,6 +4,7 @@ On a GPU, one Transformer is searched with static shapes, by a `Queue` through a
 ensembles) goes through `search.greedy` and `search.beam`, a batch at a time. What is found is the same.
 """
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -35,6 +36,7 @@ class Searcher:
     models: tuple[EncoderDecoder, ...]
     graphs: bool = True  # False: steps of static shapes are launched one by one, which is slower
     rigs: dict[tuple[int, int], Rig] = field(default_factory=dict)  # by width and number of hypotheses; the latest last
+    lock: threading.Lock = field(default_factory=threading.Lock)  # rigs are for one search at a time
 
     @property
     def device(self) -> torch.device:
@@ -94,13 +96,14 @@ class Searcher:
         self, sentences: Sequence[Sentence], *, width: int, alpha: float, num_best: int = 1, num_places: int = 0
     ) -> list[list[Hypothesis]]:
         """A few at a time, with static shapes, over one Transformer."""
-        rig = self._rig(sentences, width, num_best, num_places or suitable_places(width))
-        asked = num_places or rig.extent.num_places
-        try:
-            return Queue(rig, sentences, num_places=min(asked, rig.extent.num_places), alpha=alpha).run()
-        except BaseException:
-            self.rigs.clear()  # whatever happened, nothing of it may be left in their memory
-            raise
+        with self.lock:
+            rig = self._rig(sentences, width, num_best, num_places or suitable_places(width))
+            asked = num_places or rig.extent.num_places
+            try:
+                return Queue(rig, sentences, num_places=min(asked, rig.extent.num_places), alpha=alpha).run()
+            except BaseException:
+                self.rigs.clear()  # whatever happened, nothing of it may be left in their memory
+                raise
 
     def start(self, src: Int[Tensor, "B S"]) -> tuple[Step[Cache], Cache]:
         """What the searches of `regard.search` take."""

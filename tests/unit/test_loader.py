@@ -13,14 +13,14 @@ def make(place: Place) -> tuple[str, Place]:
 
 
 def test_one_after_the_other_and_from_any_place() -> None:
-    loader = Loader(make)
+    loader = Loader[str]()
     place, found = Place(0, 0), []
     for _ in range(3 * AHEAD):
-        what, place = loader.take(place)
+        what, place = loader.take(place, make)
         found.append(what)
     assert found == [f"0.{number}" for number in range(3 * AHEAD)]
-    assert loader.take(Place(5, 2)) == ("5.2", Place(5, 3))  # as after a measurement, when everything is put back
-    assert loader.take(Place(5, 3)) == ("5.3", Place(5, 4))
+    assert loader.take(Place(5, 2), make) == ("5.2", Place(5, 3))  # as after a measurement, when everything is put back
+    assert loader.take(Place(5, 3), make) == ("5.3", Place(5, 4))
     loader.close()
 
 
@@ -30,12 +30,12 @@ def test_an_error_reaches_whoever_takes() -> None:
             raise ValueError("the text is gone")
         return make(place)
 
-    loader = Loader(broken)
-    loader.take(Place(0, 0))
-    loader.take(Place(0, 1))
+    loader = Loader[str]()
+    loader.take(Place(0, 0), broken)
+    loader.take(Place(0, 1), broken)
     with pytest.raises(ValueError, match="the text is gone"):
-        loader.take(Place(0, 2))
-    assert loader.take(Place(0, 0))[0] == "0.0"
+        loader.take(Place(0, 2), broken)
+    assert loader.take(Place(0, 0), broken)[0] == "0.0"
     loader.close()
 
 
@@ -47,8 +47,8 @@ def test_it_does_not_run_far_ahead_and_ends_when_closed() -> None:
         return make(place)
 
     threads = threading.active_count()
-    loader = Loader(counted)
-    loader.take(Place(0, 0))
+    loader = Loader[str]()
+    loader.take(Place(0, 0), counted)
     loader.close()
     assert len(made) <= AHEAD + 2
     assert threading.active_count() == threads

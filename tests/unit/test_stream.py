@@ -1,12 +1,14 @@
 """The batches of training: every pair once an epoch, and the same from wherever one begins."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from regard.data.batch import Batch
 from regard.data.store import Lines, PairStore, Ragged
 from regard.data.stream import BatchStream, Place
-from regard.text.tokenizer import EOS_ID, Subwords, Tokenizer, learn_subwords
+from regard.text.tokenizer import EOS_ID, PAD_ID, Subwords, Tokenizer, learn_subwords
 
 WORDS = "der die das Haus Maus Hund house mouse dog läuft runs schnell".split()
 
@@ -90,3 +92,21 @@ def test_the_largest_batches_are_known() -> None:
     assert max(max(batch.src.numel(), batch.tgt_in.numel()) for batch in tried) >= 0.9 * max(sizes)
     longest = max(stream.batch(Place(0, position)).src.shape[1] for position in range(len(stream.epoch(0))))
     assert max(max(batch.src.shape[1], batch.tgt_in.shape[1]) for batch in tried) >= longest
+
+
+@pytest.mark.parametrize("bpe_dropout", [0.0, 0.3, 0.9])
+def test_packed_batches_hold_what_there_is_room_for(bpe_dropout: float) -> None:
+    """BPE-dropout makes texts longer; none becomes longer than a whole batch, whose room is that of the longest text."""
+    stream = replace(make_stream(bpe_dropout=bpe_dropout), packed=True, batch_tokens=1)
+    seen: list[str] = []
+    for position in range(len(stream.epoch(0))):
+        batch = stream.batch(Place(0, position))
+        for ids, most in zip((batch.src, batch.tgt_out), stream.room(), strict=True):
+            assert int((ids != PAD_ID).sum(1).max()) <= most
+        seen += texts_of(stream, batch)
+    assert sorted(seen) == sorted(stream.store.tgt_text[row] for row in range(len(stream.store)))
+
+
+def test_an_epoch_without_pairs_has_no_padding() -> None:
+    stream = replace(make_stream(weight=1e-9), packed=True)
+    assert stream.epoch(0) == [] and stream.padding(0) == 0.0
