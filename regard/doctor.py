@@ -24,7 +24,7 @@ from regard.train.device import num_cores, processor, synchronize
 
 VOCABULARY, LENGTH = 8000, 25  # of the models and sentences whose speed is foretold
 FORETOLD = ("small", "base", "big")
-REQUIREMENT = re.compile(r"([\w-]+)>=([\d.]+)(?:; extra == ['\"](\w+)['\"])?$")  # as pyproject.toml has them
+REQUIREMENT = re.compile(r"([\w-]+)>=([\d.]+)(?:;(?: .* and)? extra == ['\"](\w+)['\"])?$")  # as pyproject.toml has them
 ENOUGH_MEMORY = 2 * 2**30
 ENOUGH_DISK = 2 * 2**30
 

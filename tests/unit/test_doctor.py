@@ -26,6 +26,9 @@ HEALTHY = doctor.Findings(
 )
 
 
+OF_DEVELOPERS = ["pytest>=8; extra == 'dev'", "triton>=3.9; (platform_system == 'Linux') and extra == 'dev'"]
+
+
 def test_a_healthy_machine_has_no_problem() -> None:
     assert doctor._machine_problems(HEALTHY) == []
     assert doctor._arithmetic_error(torch.device("cpu")) < 1e-4
@@ -54,7 +57,7 @@ def test_old_and_missing_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> N
         return versions[name]
 
     requirements = ["torch>=2.11", "numpy>=1.26", "typer>=0.15.0", "rich>=13", "fastapi>=0.115; extra == 'serve'"]
-    monkeypatch.setattr(metadata, "requires", lambda _: [*requirements, "pytest>=8; extra == 'dev'"])
+    monkeypatch.setattr(metadata, "requires", lambda _: [*requirements, *OF_DEVELOPERS])
     monkeypatch.setattr(metadata, "version", version)
     packages, problems = doctor._packages()
     assert [(one.name, one.version, one.extra) for one in packages] == [
