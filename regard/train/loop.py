@@ -87,8 +87,7 @@ class Training:
         self.valid = open_validation(config, folder, tokenizer, batch_tokens=max(2048, self.stream.batch_tokens))
         with self.advice_on_memory():
             self.learner = learner_for(config.model, config.train, device, processes, self.stream)
-        # On a CPU, whoever makes batches ahead takes time from who learns.
-        self._loader: Loader[list[tuple[int, Any]]] | None = Loader() if device.type == "cuda" else None
+        self._loader: Loader[list[tuple[int, Any]]] = Loader()
         self.totals = Totals(device)
         self.place = Place(0, 0)
         self.best: Best | None = None
@@ -173,7 +172,7 @@ class Training:
         if self.processes.is_main:
             self.valid.rehearse(self.learner.model.eval())
         validation = time.perf_counter() - began
-        self._stop_loading()
+        self._loader.close()
         self.learner.restore(weights, {}, 0)
         self.totals.clear()
         times = min(10, max(1, int(10 * minutes / validation) - 1))  # and once more in the end, of the average
@@ -183,7 +182,9 @@ class Training:
         return steps, self.processes.from_main(-(-steps // times))
 
     def _update(self, place: Place) -> Place:
-        batches, place = self._batches(place) if self._loader is None else self._loader.take(place, self._batches)
+        # On a CPU, whoever makes batches ahead takes time from who learns.
+        ahead = self.device.type == "cuda"
+        batches, place = self._loader.take(place, self._batches) if ahead else self._batches(place)
         self.learner.update(batches, self.totals)
         return place
 
@@ -204,10 +205,6 @@ class Training:
         try:
             self._go(display, stop, events)
         finally:
-            self._stop_loading()
-
-    def _stop_loading(self) -> None:
-        if self._loader is not None:
             self._loader.close()
 
     def _go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
