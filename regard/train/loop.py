@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 import regard
-from regard.checkpoint import Checkpoint, Run, Weights, weights_bytes
+from regard.checkpoint import Checkpoint, Run, Weights
 from regard.config import RunConfig
 from regard.data.batch import of_similar_lengths
 from regard.data.loader import Loader
@@ -28,6 +28,7 @@ from regard.text.tokenizer import Tokenizer
 from regard.train.device import advice_on_memory, synchronize
 from regard.train.distributed import Processes
 from regard.train.health import attention_health, complaints
+from regard.train.keeping import Writer, publish_average, publish_weights, steps_to_average
 from regard.train.learner import Learner
 from regard.train.metrics import Totals, append_line, cut_back, line_of, size_on_disk
 from regard.train.page import write_page
@@ -88,6 +89,7 @@ class Training:
         with self.advice_on_memory():
             self.learner = learner_for(config.model, config.train, device, processes, self.stream)
         self._loader: Loader[list[tuple[int, Any]]] = Loader()
+        self._writer = Writer(beside=device.type == "cuda")  # a CPU's weights change in place, and its cores are busy
         self.totals = Totals(device)
         self.place = Place(0, 0)
         self.best: Best | None = None
@@ -206,6 +208,7 @@ class Training:
             self._go(display, stop, events)
         finally:
             self._loader.close()
+            self._writer.wait()
 
     def _go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         while self.learner.step < self.config.train.steps and not self._has_lost_patience():
@@ -224,7 +227,7 @@ class Training:
             is_scheduled = self._is_saved_at(step)
             if is_scheduled:
                 save_began = time.perf_counter()
-                self.save()
+                self._begin_to_save(scheduled=True)
                 self._publish()
                 self._note("saving_seconds", save_began)
                 self._plan_anew(display)
@@ -232,6 +235,7 @@ class Training:
             if signum := self.processes.largest(stop.signum):
                 if not is_scheduled:
                     self.save(scheduled=False)
+                self._writer.wait()
                 display.say(f"stopped after step {step:,}, which is saved; the same command continues from there")
                 raise SystemExit(128 + signum)
 
@@ -248,7 +252,8 @@ class Training:
         self.learner.config = self.config.train
         display.plan(steps)
         if self.processes.is_main:
-            self.run.write_config(self.config, self.run.read_weights(), regard.__version__)
+            config = self.config
+            self._writer.do(lambda: self.run.write_config(config, self.run.read_weights(), regard.__version__))
 
     def _seconds(self) -> float:
         """Spent on this run so far, by all who worked on it."""
@@ -325,6 +330,11 @@ class Training:
             display.warn(complaint)
 
     def save(self, *, scheduled: bool = True) -> None:
+        """On the disk when this returns."""
+        self._begin_to_save(scheduled=scheduled)
+        self._writer.wait()
+
+    def _begin_to_save(self, *, scheduled: bool) -> None:
         """Shared: the others may have to wait, or to stop early. What is saved because of a signal is not `scheduled`, and
         never averaged: a run that was stopped ends like one that was not."""
         best = self.best
@@ -347,33 +357,15 @@ class Training:
             "data": self.stream.sizes(),
             "torch": torch.__version__,
         }
-        self.run.save_checkpoint(
-            self.learner.step, Checkpoint(self.learner.weights(), self.learner.optimizer_state(), state)
-        )
+        self._writer.wait()  # there is memory for one checkpoint beside the model, not for more
+        checkpoint = Checkpoint(self.learner.weights(), self.learner.optimizer_state(), state)
+        self._writer.do(partial(self.run.save_checkpoint, self.learner.step, checkpoint))
 
     def _publish(self) -> None:
-        """The average so far becomes what translates, and checkpoints that are no longer needed go."""
-        if not self.processes.is_main:
-            return
-        tensors, steps = self.run.averaged_weights(self._steps_to_average())
-        self._publish_weights(tensors, Weights("average", steps, self.learner.step, final=False))
-        # Two at least, so that there is one before a damaged one; at the beginning, that of step 0.
-        last = [0, *self._scheduled_steps()][-max(2, self.config.train.keep_checkpoints) :]
-        keep = {*last, self.best.step if self.best else 0}
-        for step in self.run.saved_steps():
-            if step not in keep:
-                self.run.delete_checkpoint(step)
-        write_page(self.run, self.config)
-
-    def _scheduled_steps(self) -> list[int]:
-        return [step for step in self.run.saved_steps() if 0 < step <= self.learner.step and self.run.is_scheduled(step)]
-
-    def _steps_to_average(self) -> list[int]:
-        return self._scheduled_steps()[-self.config.train.keep_checkpoints :]
-
-    def _publish_weights(self, tensors: dict[str, Tensor], weights: Weights) -> None:
-        self.run.publish({"model.safetensors": weights_bytes(tensors)})
-        self.run.write_config(self.config, weights, regard.__version__)
+        """When the checkpoint is there, what translates follows."""
+        if self.processes.is_main:
+            best = self.best.step if self.best else 0
+            self._writer.do(partial(publish_average, self.run, self.config, step=self.learner.step, best=best))
 
     def finish(self, display: Display) -> None:
         """Chooses the weights that translate: the average of the last checkpoints, or the best one if that validates
@@ -382,7 +374,7 @@ class Training:
             return
         display.doing("validating the average")
         display.say("validating the average of the last checkpoints")
-        tensors, steps = self.run.averaged_weights(self._steps_to_average())
+        tensors, steps = self.run.averaged_weights(steps_to_average(self.run, self.config, self.learner.step))
         self.learner.model.load_state_dict(tensors)
         average = self.valid.validate(self.learner.model)
         line: dict[str, Any] = {"step": self.learner.step, "averaged": list(steps), "average_nll": average.nll}
@@ -393,7 +385,7 @@ class Training:
         if best is not None and best.validation.is_better_than(average) and self.run.has_weights(best.step):
             weights, score = weights._replace(what="best", steps=(best.step,)), best.validation
             tensors, _ = self.run.averaged_weights([best.step])
-        self._publish_weights(tensors, weights)
+        publish_weights(self.run, self.config, tensors, weights)
         write_page(self.run, self.config)
         does = "generates" if self.config.model.kind == "language" else "translates"
         display.say(f"what {does} is {weights.described}: {score.described}")
