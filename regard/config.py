@@ -246,6 +246,7 @@ class TrainConfig:
     learning_rate: float = 0.0  # at its highest, when the warm-up ends; 0: (d_model · warmup)^-½, equation 3
     warmup: int = 4000  # 0: a fifth of the steps, at most 400
     label_smoothing: float = 0.1  # ε of section 5.4
+    r_drop: float = 0.0  # weight α of R-Drop, by which two passes with different dropout shall agree; 0: off, one pass
     adam_beta1: float = 0.9  # β₁ of section 5.3
     adam_beta2: float = 0.98  # β₂ of section 5.3
     adam_epsilon: float = 1e-9  # ε of section 5.3
@@ -270,7 +271,7 @@ class TrainConfig:
             self._require(name, 0.0 <= getattr(self, name) < 1.0, "at least 0 and below 1")
         for name in ("steps", "warmup", "accumulation", "threads", "log_every", "valid_every", "save_every", "patience"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("minutes", "learning_rate", "clip_norm", "bleu_sentences"):
+        for name in ("minutes", "learning_rate", "r_drop", "clip_norm", "bleu_sentences"):
             self._require(name, 0 <= getattr(self, name) < math.inf, "a number of at least 0")
         self._require("keep_checkpoints", self.keep_checkpoints >= 1, "at least 1")
         self._require("seed", 0 <= self.seed < 2**63, "at least 0 and below 2^63")

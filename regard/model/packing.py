@@ -2,7 +2,7 @@
 
 A pass that is recorded once and repeated has a fixed number of rows. `Room` says how many, packs batches into them on a CPU,
 as one array that travels to the GPU at once, and finds the parts of that array again. Rows that are left over hold padding
-that attends to nothing and counts for nothing.
+that attends to nothing and counts for nothing. Where the model shall see a batch twice, all of its rows stand there twice.
 """
 
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class Packing(NamedTuple):
 
     src: Side
     tgt: Side
-    targets: Int[Tensor, " T"]
+    targets: Int[Tensor, " T"]  # once, for all copies
     encoder: Intervals
     decoder: Intervals
     cross: Intervals
@@ -60,19 +60,22 @@ class Packing(NamedTuple):
 
 @dataclass(frozen=True)
 class Room:
-    """For so many tokens on each side, out of vocabularies of these sizes."""
+    """For so many tokens on each side, out of vocabularies of these sizes. Of several copies, each has so many rows, and the
+    same ones: row r of one is row r of all."""
 
     src: int
     tgt: int
     src_vocab_size: int
     tgt_vocab_size: int
     pad_id: int
+    copies: int = 1
     _places: tuple[tuple[int, int], ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        sizes = [self.src, self.src, self.src, self.src_vocab_size + 1]
-        sizes += [self.tgt, self.tgt, self.tgt, self.tgt_vocab_size + 1, self.tgt]
-        sizes += [self.src] * 4 + [self.tgt] * 4 + [self.tgt, self.tgt, self.src, self.src, 1]
+        src, tgt = self.copies * self.src, self.copies * self.tgt
+        sizes = [src, src, src, self.src_vocab_size + 1]
+        sizes += [tgt, tgt, tgt, self.tgt_vocab_size + 1, self.tgt]
+        sizes += [src] * 4 + [tgt] * 4 + [tgt, tgt, src, src, 1]
         ends = np.cumsum([-(-size // 4) * 4 for size in sizes]).tolist()  # each part begins at a multiple of 16 bytes
         starts = [0, *ends[:-1]]
         object.__setattr__(self, "_places", tuple((s, s + size) for s, size in zip(starts, sizes, strict=True)))
@@ -123,32 +126,38 @@ class Room:
         parts = [array[start:end] for start, end in self._places]
         src_first, src_end, src_positions = _sentences(src[1])
         tgt_first, tgt_end, tgt_positions = _sentences(tgt[1])
-        num_src, num_tgt = len(src_positions), len(tgt_positions)
+        num_tgt = len(tgt_positions)
         self._fill_side(parts[:4], src[0], src_positions)
         self._fill_side(parts[4:8], tgt[0], tgt_positions)
         parts[8][:] = self.pad_id
         parts[8][:num_tgt] = tgt_out[tgt_out != self.pad_id]
         for part, of_sentence in zip(parts[9:13], (src_first, src_end) * 2, strict=True):
-            part[:num_src] = np.repeat(of_sentence, src[1])
-        parts[13][:num_tgt] = np.repeat(tgt_first, tgt[1])
-        parts[14][:num_tgt] = np.arange(1, num_tgt + 1)  # up to and including the query itself
-        parts[15][:num_tgt] = np.arange(num_tgt)
-        parts[16][:num_tgt] = np.repeat(tgt_end, tgt[1])
+            self._fill(part, np.repeat(of_sentence, src[1]), self.src)
+        self._fill(parts[13], np.repeat(tgt_first, tgt[1]), self.tgt)
+        self._fill(parts[14], np.arange(1, num_tgt + 1), self.tgt)  # up to and including the query itself
+        self._fill(parts[15], np.arange(num_tgt), self.tgt)
+        self._fill(parts[16], np.repeat(tgt_end, tgt[1]), self.tgt)
         for part, of_sentence in zip(parts[17:19], (src_first, src_end), strict=True):
-            part[:num_tgt] = np.repeat(of_sentence, tgt[1])
+            self._fill(part, np.repeat(of_sentence, tgt[1]), self.src)
         for part, of_sentence in zip(parts[19:21], (tgt_first, tgt_end), strict=True):
-            part[:num_src] = np.repeat(of_sentence, src[1])
+            self._fill(part, np.repeat(of_sentence, src[1]), self.tgt)
         return array
+
+    def _fill(self, part: Ints, values: Rows, shift: int = 0) -> None:
+        """In each copy, where they are so much larger than in the one before: rows of one side stand so much further on."""
+        for number, copy in enumerate(np.split(part, self.copies)):
+            copy[: len(values)] = values + number * shift
 
     def _fill_side(self, parts: list[Ints], table: Rows, positions: Rows) -> None:
         ids, places, order, starts = parts
         tokens = table[table != self.pad_id]
         ids[:] = self.pad_id
-        ids[: len(tokens)] = tokens
-        places[: len(tokens)] = positions
+        self._fill(ids, tokens)
+        self._fill(places, positions)
         narrow = tokens.astype(np.uint16) if len(starts) <= 2**16 else tokens  # which numpy sorts by radix
-        order[: len(tokens)] = np.argsort(narrow, kind="stable")
-        starts[1:] = np.cumsum(np.bincount(tokens, minlength=len(starts) - 1))
+        rows = np.argsort(narrow, kind="stable")[:, None] + np.arange(self.copies) * (len(ids) // self.copies)
+        order[: rows.size] = rows.ravel()  # each followed by its copies, which hold the same token
+        starts[1:] = self.copies * np.cumsum(np.bincount(tokens, minlength=len(starts) - 1))
 
 
 def _sentences(lengths: Rows) -> tuple[Rows, Rows, Rows]:

@@ -6,6 +6,7 @@ one kernel after the other, which is how they are tested.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from regard.checkpoint import on_cpu
 from regard.config import ModelConfig, TrainConfig
 from regard.data.batch import AnyBatch, Batch, PackedBatch
 from regard.kernels.adam import adam_
-from regard.kernels.cross_entropy import cross_entropy_
+from regard.kernels.cross_entropy import cross_entropy_, paired_cross_entropy_
 from regard.model.packed import PackedTransformer, add_product
 from regard.model.packing import Ints, Room, empty_array
 from regard.model.parameters import FlatParameters
@@ -36,7 +37,7 @@ class FusedLearner:
         self.config = config
         self.device = device
         self.step = 0
-        self.room = room
+        self.room = room = replace(room, copies=2 if config.r_drop else 1)  # whose dropout differs, as their rows do
         torch.manual_seed(config.seed)
         self.model = Transformer(model_config).to(device)
         self._flat = FlatParameters(self.model, getattr(torch, config.precision))
@@ -90,10 +91,15 @@ class FusedLearner:
     def _pass(self) -> None:
         """Forward and backward, once. Gradients are added to those of the update's other batches."""
         states, tape = self._packed.forward(self._packing)
+        self._losses.zero_()
+        d_states = self._learn_to_agree(states) if self.config.r_drop else self._learn_output(states)
+        self._packed.backward(d_states, tape)
+
+    def _learn_output(self, states: Float[Tensor, "T D"]) -> Float[Tensor, "T D"]:
+        """The loss, the gradient of the output's matrix, which is added, and that of the states."""
         weight = self.model.output_weight
         matrix, matrix_grad = self._flat.copy_of(weight), self._flat.grad_of(weight)
         d_states = torch.empty_like(states)
-        self._losses.zero_()
         chunk = max(1, CHUNK // len(matrix))
         for rows in (slice(start, start + chunk) for start in range(0, len(states), chunk)):
             logits = states[rows] @ matrix.t()
@@ -107,7 +113,30 @@ class FusedLearner:
             self._losses += torch.stack([part.sum() for part in losses])
             torch.mm(logits, matrix, out=d_states[rows])
             add_product(matrix_grad, logits.t(), states[rows])
-        self._packed.backward(d_states, tape)
+        return d_states
+
+    def _learn_to_agree(self, states: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
+        """The same of both copies, by R-Drop: a chunk has the rows of one and then those of the other."""
+        weight = self.model.output_weight
+        matrix, matrix_grad = self._flat.copy_of(weight), self._flat.grad_of(weight)
+        pairs = states.unflatten(0, (2, -1))  # (2, T, D)
+        d_pairs = torch.empty_like(pairs)
+        chunk = max(1, CHUNK // (2 * len(matrix)))
+        for rows in (slice(start, start + chunk) for start in range(0, self.room.tgt, chunk)):
+            x = pairs[:, rows].flatten(0, 1)
+            logits = x @ matrix.t()
+            losses = paired_cross_entropy_(
+                logits.unflatten(0, (2, -1)),
+                self._packing.targets[rows],
+                self._scale,
+                pad_id=self.room.pad_id,
+                smoothing=self.config.label_smoothing,
+                r_drop=self.config.r_drop,
+            )
+            self._losses += torch.stack([part.sum() for part in losses])
+            d_pairs[:, rows] = (logits @ matrix).unflatten(0, (2, -1))
+            add_product(matrix_grad, logits.t(), x)
+        return d_pairs.flatten(0, 1)
 
     @torch.no_grad()
     def _update(self) -> None:

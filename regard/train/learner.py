@@ -14,7 +14,7 @@ from regard.config import ModelConfig, TrainConfig
 from regard.data.batch import AnyBatch
 from regard.model.kinds import Model, build
 from regard.train.distributed import Processes
-from regard.train.loss import Loss, smoothed_cross_entropy
+from regard.train.loss import Loss, paired_cross_entropy, smoothed_cross_entropy
 from regard.train.metrics import Totals
 from regard.train.schedule import rate_of
 
@@ -24,10 +24,11 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's, of each parameter
 class ModelWithLoss(nn.Module):
     """The model and its loss as one module, whose forward pass is all of a training step: what processes share."""
 
-    def __init__(self, model: Model, *, smoothing: float, dtype: torch.dtype, compiled: bool) -> None:
+    def __init__(self, model: Model, *, smoothing: float, dtype: torch.dtype, compiled: bool, r_drop: float = 0.0) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
+        self.r_drop = r_drop
         self.dtype = dtype
         # Only the model: the loss goes through the vocabulary in chunks, and is fast as it is.
         self._states = torch.compile(self.model.states, dynamic=True) if compiled else self.model.states
@@ -35,17 +36,25 @@ class ModelWithLoss(nn.Module):
     def forward(self, targets: Int[Tensor, "B T"], *inputs: Int[Tensor, "B _"]) -> Loss:
         """Each kind of model has inputs of its own: those of its batches."""
         output_weight = self.model.output_weight
+        if self.r_drop:  # both passes as one of twice as many rows, each of which is dropped out for itself
+            inputs = tuple(torch.cat([ids, ids]) for ids in inputs)
         with self._arithmetic(targets.device):
             states = self._states(*inputs)
         if self.dtype == torch.bfloat16:
             states, output_weight = states.to(self.dtype), output_weight.to(self.dtype)
+        pad_id, output_bias = self.model.config.pad_id, self.model.output_bias
+        if self.r_drop:
+            return paired_cross_entropy(
+                states.unflatten(0, (2, -1)),
+                output_weight,
+                targets,
+                pad_id=pad_id,
+                smoothing=self.smoothing,
+                r_drop=self.r_drop,
+                output_bias=output_bias,
+            )
         return smoothed_cross_entropy(
-            states,
-            output_weight,
-            targets,
-            pad_id=self.model.config.pad_id,
-            smoothing=self.smoothing,
-            output_bias=self.model.output_bias,
+            states, output_weight, targets, pad_id=pad_id, smoothing=self.smoothing, output_bias=output_bias
         )
 
     def _arithmetic(self, device: torch.device) -> AbstractContextManager[object]:
@@ -68,7 +77,11 @@ class Learner:
         self.model = build(model_config).to(device, torch.float64 if dtype == torch.float64 else torch.float32)
         self._processes = processes
         self._with_loss: nn.Module = ModelWithLoss(
-            self.model, smoothing=config.label_smoothing, dtype=dtype, compiled=config.compile == "on"
+            self.model,
+            smoothing=config.label_smoothing,
+            dtype=dtype,
+            compiled=config.compile == "on",
+            r_drop=config.r_drop,
         )
         if processes.count > 1:
             on_gpu = [device] if device.type == "cuda" else None

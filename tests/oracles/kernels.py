@@ -35,5 +35,15 @@ def add_norm(inputs: Sequence[Tensor], *, keep: Tensor, epsilon: float) -> tuple
     return stream, F.layer_norm(stream, gamma.shape, gamma, beta, epsilon)
 
 
+def r_drop_loss(logits: Tensor, targets: Tensor, *, pad_id: int, smoothing: float, r_drop: float) -> Tensor:
+    """Of each token, given the logits of two passes (2, N, V): the mean of the two smoothed cross-entropies, and α/2 times
+    the mean of the two divergences; padding has none."""
+    losses = [smoothed_loss(one, targets, pad_id=pad_id, smoothing=smoothing) for one in logits]
+    log_p, log_q = (one.log_softmax(-1) for one in logits)
+    forth = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
+    back = F.kl_div(log_p, log_q, reduction="none", log_target=True).sum(-1)
+    return (losses[0] + losses[1]) / 2 + r_drop / 2 * (forth + back) / 2 * (targets != pad_id)
+
+
 def smoothed_loss(logits: Tensor, targets: Tensor, *, pad_id: int, smoothing: float) -> Tensor:
     return F.cross_entropy(logits, targets.long(), ignore_index=pad_id, label_smoothing=smoothing, reduction="none")

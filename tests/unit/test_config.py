@@ -1,11 +1,12 @@
 """A model configuration that makes no sense says so in one sentence."""
 
+import math
 import subprocess
 import sys
 
 import pytest
 
-from regard.config import COUNTS, PRESETS, ModelConfig
+from regard.config import COUNTS, PRESETS, ModelConfig, TrainConfig
 from tests.conftest import tiny_config
 
 
@@ -24,6 +25,12 @@ from tests.conftest import tiny_config
 def test_bad_values_are_named(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         tiny_config(**changes)
+
+
+@pytest.mark.parametrize("weight", [-0.5, math.inf, math.nan])
+def test_a_bad_weight_of_r_drop_is_named(weight: float) -> None:
+    with pytest.raises(ValueError, match=rf"train\.r_drop is {weight}; it must be a number of at least 0"):
+        TrainConfig(r_drop=weight)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.kernels.adam import adam_
 from regard.kernels.attention import attention, attention_gradient
-from regard.kernels.cross_entropy import cross_entropy_
+from regard.kernels.cross_entropy import cross_entropy_, paired_cross_entropy_
 from regard.kernels.dropout import Dropout
 from regard.kernels.embedding import add_embedding_gradient, embed
 from regard.kernels.intervals import Intervals
@@ -195,6 +195,33 @@ def test_logits_become_the_gradient_of_the_smoothed_loss(vocab_size: int, smooth
     plain = oracle.smoothed_loss(exact, targets, pad_id=0, smoothing=0.0)
     assert_close(nll, plain)
     assert_close(logits, exact.grad)
+
+
+@pytest.mark.parametrize("vocab_size", [17, 5000])  # of one block, and of three
+@pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 5.0), (0.1, 1.0), (0.1, 0.0)])
+def test_logits_of_two_passes_become_the_gradient_of_r_drop(vocab_size: int, smoothing: float, r_drop: float) -> None:
+    first = 3 * random(6, vocab_size)
+    logits = torch.stack([first, first + random(6, vocab_size)])
+    targets = torch.tensor([4, 0, 1, 16, 0, 2], dtype=torch.int32, device=DEVICE)
+    exact = logits.double().requires_grad_()
+    losses = oracle.r_drop_loss(exact, targets, pad_id=0, smoothing=smoothing, r_drop=r_drop)
+    (0.25 * losses.sum()).backward()
+    total, nll = paired_cross_entropy_(
+        logits, targets, torch.tensor([0.25], device=DEVICE), pad_id=0, smoothing=smoothing, r_drop=r_drop
+    )
+    assert_close(total, losses)
+    assert_close(nll, oracle.r_drop_loss(exact, targets, pad_id=0, smoothing=0.0, r_drop=0.0))
+    assert_close(logits, exact.grad)
+    assert (logits[:, targets == 0] == 0).all()
+
+
+def test_extreme_logits_of_two_passes_stay_finite() -> None:
+    logits = 1e4 * random(2, 3, 17)
+    targets = torch.tensor([4, 1, 16], dtype=torch.int32, device=DEVICE)
+    losses = oracle.r_drop_loss(logits.double(), targets, pad_id=0, smoothing=0.1, r_drop=2.0)
+    total, _ = paired_cross_entropy_(logits, targets, torch.ones(1, device=DEVICE), pad_id=0, smoothing=0.1, r_drop=2.0)
+    torch.testing.assert_close(total.double(), losses, rtol=1e-4, atol=0)
+    assert logits.isfinite().all()
 
 
 def test_adam_is_torchs() -> None:

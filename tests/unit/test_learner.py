@@ -148,10 +148,10 @@ def test_what_is_not_finite_changes_nothing(bad: float) -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_saved_and_restored_it_goes_on_bit_for_bit(precision: Any, system: str) -> None:
+@pytest.mark.parametrize(("precision", "r_drop"), [("float32", 0.0), ("float64", 0.0), ("float32", 2.0), ("bfloat16", 2.0)])
+def test_saved_and_restored_it_goes_on_bit_for_bit(precision: Any, r_drop: float, system: str) -> None:
     """With dropout; another learner, which has seen other things, takes up the state."""
-    config = replace(CONFIG, precision=precision)
+    config = replace(CONFIG, precision=precision, r_drop=r_drop)
     batches = [batch_of(sentences(5)) for _ in range(6)]
     dropout = {"dropout": 0.3, "attention_dropout": 0.2, **SYSTEMS[system]}
     whole = make_learner(config, **dropout)
@@ -171,6 +171,25 @@ def test_saved_and_restored_it_goes_on_bit_for_bit(precision: Any, system: str) 
         assert torch.equal(tensor, continued.weights()[name]), name
     for name, tensor in whole.optimizer_state().items():
         assert torch.equal(tensor, continued.optimizer_state()[name]), name
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_r_drop_adds_what_two_passes_disagree_on(system: str) -> None:
+    """Without dropout nothing. With it, α/2 times the mean divergence: as many times as much for as many times α."""
+    batch = batch_of(sentences(6))
+
+    def line(r_drop: float, dropout: float) -> dict[str, Any]:
+        learner = make_learner(replace(CONFIG, r_drop=r_drop), dropout=dropout, **SYSTEMS[system])
+        totals = Totals(CPU)
+        learner.update([(0, batch)], totals)
+        return line_of(totals.to_list())
+
+    alike, once = line(3.0, 0.0), line(0.0, 0.0)
+    assert all(alike[name] == pytest.approx(once[name], rel=1e-9) for name in ("loss", "tokens", "gradient_norm"))
+    none, some, more = (line(r_drop, 0.3) for r_drop in (1e-9, 1.0, 4.0))
+    assert some["loss"] > none["loss"] + 1e-4
+    assert more["loss"] - none["loss"] == pytest.approx(4 * (some["loss"] - none["loss"]), rel=1e-5)
+    assert some["tokens"] == none["tokens"] == batch.num_tokens
 
 
 def test_seeds_reproduce_and_differ() -> None:

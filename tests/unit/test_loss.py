@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.train import loss as loss_module
-from regard.train.loss import Loss, smoothed_cross_entropy
+from regard.train.loss import Loss, paired_cross_entropy, smoothed_cross_entropy
+from tests.oracles.kernels import r_drop_loss
 
 
 def inputs(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
@@ -143,3 +144,76 @@ def test_bfloat16_states_are_summed_in_float32() -> None:
     assert loss.total.dtype == loss.nll.dtype == torch.float32
     expected = by_torch(states.double(), weight.double(), targets, 0.1)
     torch.testing.assert_close(loss.total.double(), expected, rtol=1e-3, atol=0)
+
+
+def passes(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The states of two passes over the batch of `inputs`, and an output with a bias."""
+    states, weight, targets = inputs(dtype)
+    both = torch.stack([states, states + 0.3 * torch.randn_like(states)]).detach().requires_grad_()
+    return both, weight, torch.randn(13, dtype=dtype, requires_grad=True), targets
+
+
+def r_drop_by_torch(logits: Tensor, targets: Tensor, smoothing: float, r_drop: float) -> Tensor:
+    return r_drop_loss(logits.flatten(1, 2), targets.flatten(), pad_id=0, smoothing=smoothing, r_drop=r_drop).sum()
+
+
+@pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 5.0), (0.1, 1.0), (0.1, 0.0)])
+@pytest.mark.parametrize("pairs_in_a_chunk", [1, 4, 100])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_r_drop_and_its_gradients_are_those_of_the_formula(
+    monkeypatch: pytest.MonkeyPatch, smoothing: float, r_drop: float, pairs_in_a_chunk: int, has_bias: bool
+) -> None:
+    monkeypatch.setattr(loss_module, "CPU_CHUNK", 2 * 13 * pairs_in_a_chunk)
+    states, weight, bias, targets = passes()
+    ours = paired_cross_entropy(
+        states, weight, targets, pad_id=0, smoothing=smoothing, r_drop=r_drop, output_bias=bias if has_bias else None
+    )
+    logits = F.linear(states, weight, bias if has_bias else None)
+    expected = r_drop_by_torch(logits, targets, smoothing, r_drop)
+    torch.testing.assert_close(ours.total, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(ours.nll, r_drop_by_torch(logits, targets, 0.0, 0.0), atol=1e-12, rtol=0)
+    assert ours.num_tokens.item() == 9
+    free = (states, weight, bias)[: 2 + has_bias]
+    gradients = torch.autograd.grad(ours.total / 7, free)
+    for gradient, its_oracle in zip(gradients, torch.autograd.grad(expected / 7, free), strict=True):
+        torch.testing.assert_close(gradient, its_oracle, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_two_passes_that_agree_have_the_loss_of_one(r_drop: float) -> None:
+    states, weight, targets = inputs()
+    one = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1)
+    two = paired_cross_entropy(torch.stack([states] * 2), weight, targets, pad_id=0, smoothing=0.1, r_drop=r_drop)
+    torch.testing.assert_close(tuple(two), tuple(one), atol=1e-12, rtol=0)
+    gradients = (torch.autograd.grad(loss.total, (states, weight)) for loss in (two, one))
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
+
+
+def test_r_drop_of_nothing_but_padding_and_without_gradients() -> None:
+    states, weight, _, targets = passes()
+    nothing = paired_cross_entropy(states, weight, targets * 0, pad_id=0, smoothing=0.1, r_drop=2.0)
+    assert nothing.total.item() == nothing.nll.item() == nothing.num_tokens.item() == 0
+    assert all((gradient == 0).all() for gradient in torch.autograd.grad(nothing.total, (states, weight)))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        loss = paired_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1, r_drop=2.0)
+    assert counter.get_total_flops() == 2 * (2 * 15 * 8 * 13)  # one product, of both passes' rows
+    torch.testing.assert_close(loss.total, r_drop_by_torch(states @ weight.T, targets, 0.1, 2.0))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
+def test_r_drop_in_lower_precision(dtype: torch.dtype, tolerance: float) -> None:
+    first = torch.randn(16, 25, 32)
+    states = torch.stack([first, first + 0.3 * torch.randn(16, 25, 32)]).to(dtype).requires_grad_()
+    weight = (torch.randn(3000, 32) / 4).to(dtype).requires_grad_()
+    targets = torch.randint(1, 3000, (16, 25))
+    targets[3, 18:] = 0
+    loss = paired_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1, r_drop=2.0)
+    assert loss.total.dtype == loss.nll.dtype == torch.float32
+    ours = torch.autograd.grad(loss.total / loss.num_tokens, (states, weight))
+    precise = [tensor.detach().double().requires_grad_() for tensor in (states, weight)]
+    expected = r_drop_by_torch(precise[0] @ precise[1].T, targets, 0.1, 2.0)
+    torch.testing.assert_close(loss.total.double(), expected, rtol=1e-3, atol=0)
+    for gradient, its_oracle in zip(ours, torch.autograd.grad(expected / 393, precise), strict=True):
+        assert gradient.dtype == dtype
+        assert (gradient.double() - its_oracle).norm() < tolerance * its_oracle.norm()

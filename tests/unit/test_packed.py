@@ -11,13 +11,16 @@ from torch import Tensor
 
 from regard.config import ModelConfig, TrainConfig
 from regard.data.batch import Batch, collate
+from regard.kernels.intervals import Intervals
 from regard.model.packed import PackedTransformer
 from regard.model.packing import Room, empty_array, unserved
 from regard.model.parameters import FlatParameters
 from regard.model.transformer import Transformer
+from regard.train import fused as fused_module
 from regard.train.distributed import Processes
 from regard.train.fused import FusedLearner
 from regard.train.learner import Learner
+from regard.train.loss import paired_cross_entropy
 from regard.train.metrics import Totals
 from tests.conftest import tiny_config
 
@@ -81,6 +84,38 @@ def test_packing_sorts_the_rows_by_token() -> None:
         rows = side.order[side.starts[token] : side.starts[token + 1]].tolist()
         here = (side.ids == token).nonzero()[:, 0].tolist()
         assert rows == ([] if token == CONFIG.pad_id else here)  # padding stands nowhere
+
+
+def test_copies_stand_behind_each_other_and_see_only_themselves() -> None:
+    batch = some_batch(2, *LENGTHS)
+    tables = batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy()
+    room = replace(ROOM, src=60, tgt=70)
+    rooms = room, replace(room, copies=2)
+    one, two = (each.parts(torch.from_numpy(each.pack(*tables)[0])) for each in rooms)
+    assert torch.equal(two.targets, one.targets)
+    for name, rows in (("src", 60), ("tgt", 70)):
+        side, single = getattr(two, name), getattr(one, name)
+        for doubled, once in ((side.ids, single.ids), (side.positions, single.positions)):
+            assert torch.equal(doubled, torch.cat([once, once]))
+        assert len(side.order) == 2 * rows
+        for token in range(CONFIG.src_vocab_size):
+            here = (side.ids == token).nonzero()[:, 0].tolist()
+            places = side.order[side.starts[token] : side.starts[token + 1]].tolist()
+            assert sorted(places) == ([] if token == CONFIG.pad_id else here)
+    for name, num_queries, num_keys in (("encoder", 60, 60), ("decoder", 70, 70), ("cross", 70, 60)):
+        may = [seen(getattr(packing, name)) for packing in (one, two)]
+        for by_query, by_key in may:
+            assert torch.equal(by_query, by_key)
+        expected = torch.block_diag(may[0][0], may[0][0]).bool()
+        assert expected.shape == (2 * num_queries, 2 * num_keys)
+        assert torch.equal(may[1][0], expected)
+
+
+def seen(intervals: Intervals) -> tuple[Tensor, Tensor]:
+    """Which query may attend to which key, as told by queries and as told by keys."""
+    queries, keys = torch.arange(len(intervals.key_first))[:, None], torch.arange(len(intervals.query_first))
+    by_query = (keys >= intervals.key_first[:, None]) & (keys < intervals.key_end[:, None])
+    return by_query, (queries >= intervals.query_first) & (queries < intervals.query_end)
 
 
 def test_what_does_not_fit_is_cut_between_sentences() -> None:
@@ -156,29 +191,84 @@ def test_a_fused_learner_learns_what_a_plain_one_learns() -> None:
             torch.testing.assert_close(ours.weights()[name], tensor, atol=2e-4, rtol=0, msg=name)
 
 
-def test_an_update_does_not_depend_on_how_it_is_cut() -> None:
+def test_with_r_drop_too() -> None:
+    """Losses, and all gradients before Adam makes steps of them."""
+    train = replace(TRAIN, r_drop=3.0, clip_norm=0.0)
+    batch = some_batch(1, *LENGTHS)
+    plain, ours = Learner(CONFIG, train, DEVICE, Processes()), fused(train=train)
+    ours.restore(plain.weights(), {}, 0)
+    ours._apply = lambda: None
+    for ours_sum, sum_ in zip(learn(ours, [batch])[:3], learn(plain, [batch])[:3], strict=True):
+        assert ours_sum == pytest.approx(sum_, rel=1e-5)
+    for (name, expected), actual in zip(plain.model.named_parameters(), ours.model.parameters(), strict=True):
+        assert expected.grad is not None and actual.grad is not None
+        torch.testing.assert_close(actual.grad, expected.grad, atol=1e-5, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("pairs_in_a_chunk", [30, 1000])
+def test_r_drop_of_states_that_differ(monkeypatch: pytest.MonkeyPatch, pairs_in_a_chunk: int) -> None:
+    """As passes with dropout leave them, which the two roads draw differently: from here on they must agree again."""
+    monkeypatch.setattr(fused_module, "CHUNK", 2 * pairs_in_a_chunk * CONFIG.tgt_vocab_size)
+    learner = fused(train=replace(TRAIN, r_drop=3.0))
+    [array] = learner.prepared(some_batch(1, *LENGTHS)).arrays
+    learner._array.copy_(torch.from_numpy(array))
+    learner._scale.fill_(0.5)
+    states = torch.randn(2 * ROOM.tgt, CONFIG.d_model, device=DEVICE)
+    with torch.no_grad():
+        learner._losses.zero_()
+        learner._flat.grads.zero_()
+        found = learner._learn_to_agree(states), learner.model.output_weight.grad
+    exact = states.double().unflatten(0, (2, 1, -1)).requires_grad_()
+    weight = learner.model.output_weight.detach().double().requires_grad_()
+    targets = learner._packing.targets.long()[None]
+    loss = paired_cross_entropy(exact, weight, targets, pad_id=CONFIG.pad_id, smoothing=0.1, r_drop=3.0)
+    torch.testing.assert_close(learner._losses.double(), torch.stack([loss.total, loss.nll]).detach(), rtol=1e-5, atol=0)
+    for actual, expected in zip(found, torch.autograd.grad(loss.total / 2, (exact, weight)), strict=True):
+        assert actual is not None
+        torch.testing.assert_close(actual.double(), expected.reshape(actual.shape), atol=1e-5, rtol=1e-4)
+
+
+def test_the_copies_of_r_drop_differ_by_dropout_alone() -> None:
+    batch = some_batch(1, *LENGTHS)
+    dropped = replace(CONFIG, dropout=0.2)
+
+    def losses(config: ModelConfig, r_drop: float) -> list[float]:
+        return learn(fused(config, replace(TRAIN, r_drop=r_drop)), [batch])[:3]
+
+    little, much, without = losses(dropped, 1e-6), losses(dropped, 10.0), losses(CONFIG, 10.0)
+    assert much == losses(dropped, 10.0)
+    assert much[0] > 1.01 * little[0] and much[1:] == little[1:]  # the same passes, which do not agree
+    assert without == pytest.approx(losses(CONFIG, 0.0), rel=1e-5)
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 2.0])
+def test_an_update_does_not_depend_on_how_it_is_cut(r_drop: float) -> None:
     batch = some_batch(5, *LENGTHS)
-    whole, cut = fused(), fused(room=Room(40, 40, CONFIG.src_vocab_size, CONFIG.tgt_vocab_size, CONFIG.pad_id))
+    train = replace(TRAIN, r_drop=r_drop)
+    narrow = Room(40, 40, CONFIG.src_vocab_size, CONFIG.tgt_vocab_size, CONFIG.pad_id)
+    whole, cut = fused(train=train), fused(train=train, room=narrow)
     assert [len(learner.prepared(batch).arrays) for learner in (whole, cut)] == [1, 3]
     for actual, expected in zip(learn(cut, [batch]), learn(whole, [batch]), strict=True):
         assert actual == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_fused_learner_continues_bit_for_bit_and_as_a_plain_one_would() -> None:
+@pytest.mark.parametrize("r_drop", [0.0, 2.0])
+def test_a_fused_learner_continues_bit_for_bit_and_as_a_plain_one_would(r_drop: float) -> None:
+    train = replace(TRAIN, r_drop=r_drop)
     config = replace(CONFIG, dropout=0.2, embedding_dropout=0.1)
     batches = [some_batch(seed, *LENGTHS) for seed in range(3)]
-    through = fused(config)
+    through = fused(config, train)
     learn(through, batches)
-    begun = fused(config)
+    begun = fused(config, train)
     learn(begun, batches[:2])
     weights, optimizer = begun.weights(), begun.optimizer_state()
-    continued = fused(config)
+    continued = fused(config, train)
     continued.restore(weights, optimizer, 2)
     learn(continued, batches[2:])
     for one, other in ((through.weights(), continued.weights()), (through.optimizer_state(), continued.optimizer_state())):
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
-    plain = Learner(config, TRAIN, DEVICE, Processes())
+    plain = Learner(config, train, DEVICE, Processes())
     plain.restore(weights, optimizer, 2)
     assert plain.optimizer_state().keys() == optimizer.keys()
 
