@@ -1,4 +1,5 @@
-"""Whether searching with static shapes and graphs finds on a GPU what the plain searches find, and how long each takes.
+"""Whether searching with static shapes, graphs and our own kernels finds on a GPU what the plain searches find, and how long
+each takes.
 
     python scripts/decode_gpu.py [RUN] [--sentences 512] [--places 1 128] [--device cuda]
 
@@ -24,7 +25,7 @@ from regard.config import ModelConfig
 from regard.model.transformer import Transformer
 from regard.search.hypothesis import TIE, Hypothesis
 from regard.text.tokenizer import EOS_ID
-from regard.train.device import find_device, synchronize
+from regard.train.device import find_device, runs_kernels, synchronize
 from regard.translate.queue import Queue
 from regard.translate.rig import Extent, Rig, Sentence, positions_for
 from regard.translate.searcher import Searcher
@@ -32,7 +33,7 @@ from regard.translate.translator import load
 
 VOCAB_SIZE = 16_000
 BEAMS = (4, 1)  # the latter is greedy search
-AGAIN = {"plain": 0, "static": 1, "graphs": 3}  # times, after the first
+AGAIN = {"plain": 0, "static": 1, "graphs": 3, "kernels": 3}  # times, after the first
 
 Found = list[list[Hypothesis]]
 
@@ -86,15 +87,18 @@ def in_batches(searcher: Searcher, sentences: list[Sentence], width: int, batch:
 
 
 def compare(model: Transformer, sentences: list[Sentence], width: int, places: int) -> None:
-    """The plain search, static shapes without graphs, and with them: same outputs, and tokens a second."""
+    """The plain search, static shapes without graphs, with them, and with our own kernels: same outputs, and tokens a
+    second."""
     device = model.output_weight.device
     some = sentences[:: len(sentences) // 16] if places == 1 else sentences
     roads: dict[str, Callable[[], Found]] = {}
-    graphs, eager = Searcher((model,)), Searcher((model,), graphs=False)
+    graphs, eager = Searcher((model,), kernels=False), Searcher((model,), graphs=False, kernels=False)
+    kernels = Searcher((model,))
     roads["plain"] = lambda: in_batches(eager, some, width, places)
     roads["static"] = lambda: eager.search_queue(some, width=width, alpha=0.0, num_places=places)
     if device.type == "cuda":
         roads["graphs"] = lambda: graphs.search_queue(some, width=width, alpha=0.0, num_places=places)
+        roads["kernels"] = lambda: kernels.search_queue(some, width=width, alpha=0.0, num_places=places)
     expected: Found = []
     for name, work in roads.items():
         try:
@@ -118,17 +122,24 @@ def compare(model: Transformer, sentences: list[Sentence], width: int, places: i
 
 
 def step_times(model: Transformer, sentences: list[Sentence], width: int, places: int) -> None:
-    """One step in the middle, by itself: without graphs, replayed, and what a replayed one is made of."""
+    """One step in the middle, by itself: without graphs, with them, with our own kernels, and what it is made of then."""
     device = model.output_weight.device
+    roads = {"launched": (False, False)}
+    if device.type == "cuda":
+        roads |= {"replayed": (True, False), "replayed, our kernels": (True, runs_kernels(device))}
     some = (sentences * places)[:places]
     longest = max(len(sentence.ids) for sentence in some) + 1
     for num_positions in (32, 64, 128):
         window = Extent(places, positions_for(num_positions, 1024), max(32, 1 << (longest - 1).bit_length()))
-        for graphs in (False, True) if device.type == "cuda" else (False,):
-            rig = Rig.of(model, window, width=width, num_best=1, graphs=graphs)
+        for road, (graphs, kernels) in roads.items():
+            rig = Rig.of(model, window, width=width, num_best=1, graphs=graphs, kernels=kernels)
             rig.begin(0.0)
             sure = [Sentence(sentence.ids, num_positions - 1) for sentence in some]
             rig.fill(range(places), rig.encode(sure), range(places), sure)
+            begun = max(0, num_positions - 28)  # sizes are 32 apart, so this is what a step of this size has behind it
+            rig.cache.lengths.fill_(begun)
+            ages = torch.full((places,), begun, device=device)
+            rig.cache.ancestry.copy_(descent(ages, width, rig.cache.num_positions))
             for _ in range(4):
                 rig.step(window)
             synchronize(device)
@@ -139,12 +150,22 @@ def step_times(model: Transformer, sentences: list[Sentence], width: int, places
             synchronize(device)
             taken = time.perf_counter() - began
             print(
-                f"  {num_positions} positions, {'replayed' if graphs else 'launched'}: {taken / 20 * 1e3:.3f} ms a step, "
-                f"of which the host takes {launched / 20 * 1e3:.3f} ms",
+                f"  {num_positions} positions, {road}: {taken / 20 * 1e3:.3f} ms a step, of which the host takes "
+                f"{launched / 20 * 1e3:.3f} ms; in the end {int(rig.board.is_done.sum())} places are done",
                 flush=True,
             )
             if graphs and num_positions == 64:
                 profile(partial(rig.step, window))
+
+
+def descent(lengths: torch.Tensor, width: int, num_positions: int) -> torch.Tensor:
+    """The ancestry of beams that have been their own for up to eight positions, and before that were one."""
+    positions = torch.arange(num_positions, device=lengths.device)
+    slots = torch.arange(width, device=lengths.device)
+    is_apart = positions >= lengths[:, None] - 8  # (B, T)
+    chosen = torch.where(is_apart[:, None], slots[:, None], 0)  # (B, W, T): whose slot of each position
+    is_past = positions < lengths[:, None]
+    return ((chosen[..., None] == slots) & is_past[:, None, :, None]).flatten(2)
 
 
 def profile(work: Callable[[], None], num_steps: int = 5) -> None:
@@ -161,7 +182,7 @@ def profile(work: Callable[[], None], num_steps: int = 5) -> None:
 
 
 def kernel_times(device: torch.device) -> None:
-    """What other ways there would be: the best of a vocabulary at once or by groups, attention by each kernel."""
+    """What other ways there would be: the best of a vocabulary at once or by groups."""
     for rows, num_best in ((4, 8), (512, 8), (1, 2), (128, 2)):
         log_probs = torch.randn(rows, VOCAB_SIZE, device=device)
         ways: dict[str, Callable[[], object]] = {
@@ -171,16 +192,58 @@ def kernel_times(device: torch.device) -> None:
             "log-softmax": partial(log_probs.log_softmax, -1),
         }
         print(f"  best {num_best} of {rows} × {VOCAB_SIZE}: {times_of(ways, device)}", flush=True)
-    for places, width, num_slots in ((1, 4, 256), (128, 4, 128), (128, 4, 256), (128, 4, 512), (128, 1, 64), (128, 1, 128)):
-        q = torch.randn(places, 8, width, 64, device=device)
-        k, v = (torch.randn(places, num_slots, 8, 64, device=device).transpose(1, 2) for _ in range(2))
-        mask = torch.zeros(places, 1, width, num_slots, device=device)
-        mask[:, :, :, num_slots // 2 :] = -torch.inf
-        ways = {
-            kernel.name: partial(attended, kernel, q, k, v, mask)
-            for kernel in (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+
+
+def attention_times(device: torch.device) -> None:
+    """Attention of one layer by torch's kernels and by ours, in several sizes of blocks, over sentences of all ages; and by
+    how much they differ. Of torch's, what writes keys and values comes on top."""
+    from regard.kernels import decoding
+
+    for places, width, num_positions in itertools.product((128, 1), (4, 1), (32, 64, 128)):
+        num_slots = num_positions * width
+        lengths = torch.randint(num_positions // 2, num_positions - 1, (places,), device=device)
+        ancestry = descent(lengths, width, num_positions)
+        q, new_k, new_v = torch.randn(3, places, 8, width, 64, device=device)
+        keys, values = torch.randn(2, places, num_slots, 8, 64, device=device)
+        own = lengths[:, None] * width + torch.arange(width, device=device)
+        past = partial(decoding.attend_to_past, q, new_k, new_v, keys, values, ancestry=ancestry, lengths=lengths)
+        source = partial(decoding.attend_to_source, q, keys, values, lengths=lengths)
+        ours = {"past": past(), "source": source()}
+        is_source = torch.arange(num_slots, device=device) < lengths[:, None]
+        masks = {
+            "past": ancestry.scatter(2, own[:, :, None], True)[:, None].float().log(),
+            "source": is_source[:, None, None].expand(-1, 1, width, -1).float().log(),
         }
-        print(f"  attention, {places} × {width} queries over {num_slots} slots: {times_of(ways, device)}", flush=True)
+        for name, mask in masks.items():
+            k, v = keys.transpose(1, 2), values.transpose(1, 2)
+            exact = attended(SDPBackend.MATH, q.double(), k.double(), v.double(), mask.double())
+            theirs = attended(SDPBackend.EFFICIENT_ATTENTION, q, k, v, mask)
+            errors = [
+                float((found.double() - exact.transpose(1, 2).flatten(2)).abs().max())
+                for found in (ours[name], theirs.transpose(1, 2).flatten(2))
+            ]
+            ways: dict[str, Callable[[], object]] = {
+                "torch's": partial(attended, SDPBackend.EFFICIENT_ATTENTION, q, k, v, mask)
+            }
+            for scores, warps in ((32, 2), (32, 4), (64, 2), (64, 4), (128, 4), (128, 8)):
+                ways[f"{scores}/{warps}"] = partial(with_blocks, scores, warps, past if name == "past" else source)
+            print(
+                f"  {name}, {places} × {width} queries, {num_slots} slots, largest error {errors[0]:.1e} (torch's "
+                f"{errors[1]:.1e}): {times_of(ways, device)}",
+                flush=True,
+            )
+
+
+def with_blocks(scores: int, warps: int, work: Callable[[], object]) -> None:
+    """By our kernels with other constants than theirs."""
+    from regard.kernels import decoding
+
+    kept = decoding.SCORES, decoding.WARPS
+    decoding.SCORES, decoding.WARPS = scores, warps
+    try:
+        work()
+    finally:
+        decoding.SCORES, decoding.WARPS = kept
 
 
 def times_of(ways: dict[str, Callable[[], object]], device: torch.device) -> str:
@@ -261,6 +324,8 @@ def main() -> None:
             (f"steps: {title}", partial(step_times, model, sentences, width, places)),
         ]
     parts.append(("kernels", partial(kernel_times, device)))
+    if runs_kernels(device):
+        parts.insert(0, ("attention", partial(attention_times, device)))
     parts.append(("the host, beam 4, 128 at once", partial(queue_overhead, model, sentences, 4, 128)))
     for title, part in parts:
         print(title, flush=True)

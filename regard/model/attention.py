@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.model.cache import KeyValue, LayerCache
 from regard.model.layers import Linear
-from regard.model.static_cache import StaticLayerCache
+from regard.model.static_cache import StaticLayerCache, StaticMemory
 from regard.model.trace import AttentionTrace, Recorder, Site
 
 # Not cuDNN's: it gives a query that may attend to nothing something else than zeros, and plans anew for every shape.
@@ -174,6 +174,9 @@ class SelfAttention(MultiHeadAttention):
     ) -> Float[Tensor, "B T D"]:
         """With a `past`, x is the next position of each beam, and keys and values are all beams' past and themselves."""
         q, key_value = self.project(x)
+        if isinstance(past, StaticLayerCache) and past.kernels and recorder is None:
+            output: Tensor = self.output(past.attend(q, key_value, self.scale))
+            return output
         if past is not None:
             key_value = past.append(key_value)
         return self.attend(q, key_value, mask=mask, causal=causal, recorder=recorder)
@@ -205,10 +208,15 @@ class CrossAttention(MultiHeadAttention):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        memory: KeyValue,
+        memory: KeyValue | StaticMemory,
         *,
         mask: Bool[Tensor, "B 1 1 S"] | Float[Tensor, "B 1 1 S"],
         recorder: Recorder | None = None,
     ) -> Float[Tensor, "B T D"]:
         q = split_heads(self.query(x), self.num_heads)
+        if isinstance(memory, StaticMemory):
+            if memory.kernels and recorder is None:
+                output: Tensor = self.output(memory.attend(q, self.scale))
+                return output
+            memory = memory.all()
         return self.attend(q, memory, mask=mask, recorder=recorder)

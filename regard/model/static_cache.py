@@ -14,6 +14,11 @@ from torch import Tensor
 
 from regard.model.cache import KeyValue
 
+# What kernels.decoding serves; it cannot say so itself, for not everyone can import it.
+SERVED_HEADS = (16, 32, 64, 128)
+SERVED_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+MOST_SERVED_BEAMS = 8
+
 
 @dataclass(frozen=True)
 class StaticLayerCache:
@@ -21,14 +26,46 @@ class StaticLayerCache:
 
     keys: Float[Tensor, "B C H K"]
     values: Float[Tensor, "B C H K"]
+    ancestry: Bool[Tensor, "B W C"]
+    lengths: Int[Tensor, " B"]
     places: Int[Tensor, "B 1"]
     slots: Int[Tensor, "B W"]
+    kernels: bool  # whether `attend` is to be asked; else `append`
 
     def append(self, new: KeyValue) -> KeyValue:
         """Writes a slot for each beam; returns all there are, written or not. Which a beam may see, the mask says."""
         self.keys[self.places, self.slots] = new.keys.transpose(1, 2)
         self.values[self.places, self.slots] = new.values.transpose(1, 2)
         return KeyValue(self.keys.transpose(1, 2), self.values.transpose(1, 2))
+
+    def attend(self, q: Float[Tensor, "B H W K"], new: KeyValue, scale: float | None) -> Float[Tensor, "B W D"]:
+        """Writes a slot for each beam as well, and gives what all heads see, side by side: by our own kernel, which reads
+        no further than each sentence has come."""
+        from regard.kernels.decoding import attend_to_past
+
+        return attend_to_past(
+            q, new.keys, new.values, self.keys, self.values, ancestry=self.ancestry, lengths=self.lengths, scale=scale
+        )
+
+
+@dataclass(frozen=True)
+class StaticMemory:
+    """One layer's keys and values of the sources, which stand at the beginning of their places."""
+
+    keys: Float[Tensor, "B S H K"]
+    values: Float[Tensor, "B S H K"]
+    lengths: Int[Tensor, " B"]
+    kernels: bool  # whether `attend` is to be asked; else `all`
+
+    def all(self) -> KeyValue:
+        """Those that nobody may see, too; which these are, the mask says."""
+        return KeyValue(self.keys.transpose(1, 2), self.values.transpose(1, 2))
+
+    def attend(self, q: Float[Tensor, "B H W K"], scale: float | None) -> Float[Tensor, "B W D"]:
+        """What all heads see, side by side: by our own kernel, which reads no further than each source goes."""
+        from regard.kernels.decoding import attend_to_source
+
+        return attend_to_source(q, self.keys, self.values, lengths=self.lengths, scale=scale)
 
 
 @dataclass
@@ -42,13 +79,17 @@ class StaticCache:
     memory_keys: Float[Tensor, "L B S H K"]
     memory_values: Float[Tensor, "L B S H K"]
     memory_mask: Float[Tensor, "B 1 1 S"]  # as what is added to scores
+    memory_lengths: Int[Tensor, " B"]  # the same as a number: tokens stand before padding
     places: Int[Tensor, "B 1"]
+    kernels: bool  # whether our own attend, and not torch's
     slots: Int[Tensor, "B W"] = field(init=False, repr=False)  # where the step that is under way writes
 
     @classmethod
-    def empty(cls, like: KeyValue, *, num_places: int, width: int, num_positions: int, num_keys: int) -> "StaticCache":
-        """For sentences whose memory is `like` this one's. Zeros: nobody attends to what was never written, but a NaN that
-        happened to be there would still be a NaN times zero."""
+    def empty(
+        cls, like: KeyValue, *, num_places: int, width: int, num_positions: int, num_keys: int, kernels: bool
+    ) -> "StaticCache":
+        """For sentences whose memory is `like` this one's. With `kernels` our own attend, where they can. Zeros: nobody
+        attends to what was never written, but a NaN that happened to be there would still be a NaN times zero."""
         num_layers, _, num_heads, _, d_head = like.keys.shape
         slots = (num_layers, num_places, num_positions * width, num_heads, d_head)
         memory = (num_layers, num_places, num_keys, num_heads, d_head)
@@ -61,7 +102,9 @@ class StaticCache:
             memory_keys=like.keys.new_zeros(memory),
             memory_values=like.keys.new_zeros(memory),
             memory_mask=like.keys.new_zeros(num_places, 1, 1, num_keys),
+            memory_lengths=torch.zeros(num_places, dtype=torch.long, device=device),
             places=torch.arange(num_places, device=device)[:, None],
+            kernels=kernels and is_served(width, d_head, like.keys.dtype),
         )
 
     @property
@@ -101,21 +144,25 @@ class StaticCache:
             memory_keys=self.memory_keys[:, :num_places, :num_keys],
             memory_values=self.memory_values[:, :num_places, :num_keys],
             memory_mask=self.memory_mask[:num_places, :, :, :num_keys],
+            memory_lengths=self.memory_lengths[:num_places],
             places=self.places[:num_places],
+            kernels=self.kernels,
         )
 
     def layer(self, index: int) -> StaticLayerCache:
-        return StaticLayerCache(self.keys[index], self.values[index], self.places, self.slots)
+        return StaticLayerCache(
+            self.keys[index], self.values[index], self.ancestry, self.lengths, self.places, self.slots, self.kernels
+        )
 
-    def memory(self, index: int) -> KeyValue:
-        return KeyValue(self.memory_keys[index].transpose(1, 2), self.memory_values[index].transpose(1, 2))
+    def memory(self, index: int) -> StaticMemory:
+        return StaticMemory(self.memory_keys[index], self.memory_values[index], self.memory_lengths, self.kernels)
 
-    def open_slots(self) -> Float[Tensor, "B 1 W C"]:
-        """Begins a step: what each beam's next position may attend to is its past and itself, as what is added to scores.
-        Kernels that take True and False make this of it themselves, in every layer anew."""
+    def open_slots(self) -> Bool[Tensor, "B 1 W C"] | Float[Tensor, "B 1 W C"]:
+        """Begins a step: what each beam's next position may attend to is its past and itself. For torch's kernels it is what
+        is added to scores, which they would make of True and False themselves, in every layer anew."""
         self.slots = self.lengths[:, None] * self.width + torch.arange(self.width, device=self.lengths.device)
         self.ancestry.scatter_(2, self.slots[:, :, None], True)
-        return _as_summand(self.ancestry, self.keys.dtype)[:, None]
+        return (self.ancestry if self.kernels else _as_summand(self.ancestry, self.keys.dtype))[:, None]
 
     def advance(self) -> None:
         """Ends a step: every beam has one more position."""
@@ -138,15 +185,21 @@ class StaticCache:
         self.memory_values[:, places, :num_keys] = memory.values[:, rows].transpose(2, 3)
         self.memory_mask.index_fill_(0, places, -torch.inf)
         self.memory_mask[places, :, :, :num_keys] = _as_summand(is_token, self.memory_mask.dtype)[:, None, None]
+        self.memory_lengths[places] = is_token.sum(1)
         self.ancestry.index_fill_(0, places, False)
         self.lengths.index_fill_(0, places, 0)
 
     def move(self, sources: Int[Tensor, " R"], targets: Int[Tensor, " R"]) -> None:
         """Sentences to other places, so that the first places are taken and the last are free."""
-        for tensor in (self.ancestry, self.lengths, self.memory_mask):
+        for tensor in (self.ancestry, self.lengths, self.memory_mask, self.memory_lengths):
             tensor[targets] = tensor[sources]
         for tensor in (self.keys, self.values, self.memory_keys, self.memory_values):
             tensor[:, targets] = tensor[:, sources]
+
+
+def is_served(width: int, d_head: int, dtype: torch.dtype) -> bool:
+    """Whether our own kernels can attend for so many beams, heads of this size and numbers of this type."""
+    return width <= MOST_SERVED_BEAMS and d_head in SERVED_HEADS and dtype in SERVED_TYPES
 
 
 def _as_summand(mask: Bool[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:

@@ -13,7 +13,7 @@ from regard.model.cache import DecoderCache, KeyValue, LayerCache
 from regard.model.embedding import Embeddings, LearnedPositions, NoPositions, SinusoidalPositions
 from regard.model.initialisation import initialise
 from regard.model.layers import Dropout, FeedForward, PackedWeight, Residual, linear, pack_linears
-from regard.model.static_cache import StaticCache, StaticLayerCache
+from regard.model.static_cache import StaticCache, StaticLayerCache, StaticMemory
 from regard.model.trace import Intervention, Recorder, Stack, Trace
 
 MOST_PADDING = 32  # tokens
@@ -60,7 +60,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        memory: KeyValue,
+        memory: KeyValue | StaticMemory,
         *,
         memory_mask: Bool[Tensor, "B 1 1 S"] | Float[Tensor, "B 1 1 S"],
         mask: Bool[Tensor, "B 1 #T C"] | Float[Tensor, "B 1 #T C"] | None = None,

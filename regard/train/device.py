@@ -5,9 +5,13 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+
+OLDEST_GPU = (8, 0)  # whose matrix units know bfloat16
 
 
 def find_device(name: str, local_rank: int = 0) -> torch.device:
@@ -24,6 +28,25 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device
+
+
+@cache
+def runs_kernels(device: torch.device) -> bool:
+    """An NVIDIA GPU that is not too old does where Triton is and can compile, for which it needs a C compiler: the smallest
+    kernel is tried. A CPU does only where Triton interprets them, which is slow, and for tests."""
+    if find_spec("triton") is None:
+        return False
+    if device.type != "cuda":
+        return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    if torch.version.hip or torch.cuda.get_device_capability(device) < OLDEST_GPU:
+        return False
+    from regard.kernels.sums import add_column_sums
+
+    try:
+        add_column_sums(torch.ones(1, 8, device=device), torch.zeros(8, device=device))
+    except Exception:  # whatever it is, torch's own kernels do as well
+        return False
+    return True
 
 
 def num_cores() -> int:

@@ -1,9 +1,6 @@
 """What a run settles when it begins: everything that was left to be chosen, once, so that it never changes again."""
 
-import os
 from dataclasses import replace
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +15,7 @@ from regard.data.stream import BatchStream
 from regard.data.windows import Stream, TextStream
 from regard.model.packing import Room, unserved
 from regard.text.tokenizer import PAD_ID, Tokenizer
-from regard.train.device import find_device
+from regard.train.device import find_device, runs_kernels
 from regard.train.distributed import Processes
 from regard.train.learner import Learner
 from regard.train.metrics import Totals
@@ -34,7 +31,6 @@ FOLLOW_STEPS = ("steps", "warmup", "log_every", "valid_every", "save_every")
 TELLING_SECONDS = 2.0  # from then on, the time that steps took says something
 PLAN_STANDS_FROM = 0.75  # of a run
 WORTH_A_PLAN = 0.03  # of the steps; less is not worth another learning rate
-OLDEST_GPU = (8, 0)  # whose matrix units know bfloat16
 COMPILE_PAYS = 10_000  # updates of a GPU; compiling takes two minutes and saves a quarter of each (EXPERIMENTS.md)
 
 
@@ -86,25 +82,6 @@ def _obstacle(config: TrainConfig, model: ModelConfig, num_processes: int) -> st
     if config.precision not in ("auto", "bfloat16") and not (config.kernels == "on" and config.precision == "float32"):
         return f"arithmetic in {config.precision}"
     return unserved(model)
-
-
-@cache
-def runs_kernels(device: torch.device) -> bool:
-    """An NVIDIA GPU that is not too old does where Triton is and can compile, for which it needs a C compiler: the smallest
-    kernel is tried. A CPU does only where Triton interprets them, which is slow, and for tests."""
-    if find_spec("triton") is None:
-        return False
-    if device.type != "cuda":
-        return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
-    if torch.version.hip or torch.cuda.get_device_capability(device) < OLDEST_GPU:
-        return False
-    from regard.kernels.sums import add_column_sums
-
-    try:
-        add_column_sums(torch.ones(1, 8, device=device), torch.zeros(8, device=device))
-    except Exception:  # whatever it is, torch's own kernels train as well
-        return False
-    return True
 
 
 def learner_for(

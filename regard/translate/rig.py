@@ -59,8 +59,10 @@ class Rig:
     reads: tuple[Tensor, ...]  # what captured steps read beside cache and board; held, so that it outlives them
 
     @classmethod
-    def of(cls, model: Transformer, extent: Extent, *, width: int, num_best: int, graphs: bool) -> "Rig":
-        """A beam of 1 is greedy search."""
+    def of(
+        cls, model: Transformer, extent: Extent, *, width: int, num_best: int, graphs: bool, kernels: bool = False
+    ) -> "Rig":
+        """A beam of 1 is greedy search. `kernels` of our own attend, where they serve such a model and beam."""
         device = model.output_weight.device
         like = model.project_source(torch.full((1, 1), EOS_ID, device=device))
         cache = StaticCache.empty(
@@ -69,6 +71,7 @@ class Rig:
             width=width,
             num_positions=extent.num_positions,
             num_keys=extent.num_keys,
+            kernels=kernels,
         )
         board: Board
         if width == 1:
@@ -139,7 +142,8 @@ class Rig:
         """One step of every sentence in these places."""
         work = partial(self._step, window)
         if self.graphs is None:
-            work()
+            with torch.cuda.device_of(self.cache.keys):  # our own kernels run on the current device, whatever they are given
+                work()
         else:
             self.graphs.run(window, work)
 

@@ -21,6 +21,7 @@ from regard.search.ensemble import Caches, ensemble
 from regard.search.greedy import greedy
 from regard.search.hypothesis import Cache, Hypothesis, Step
 from regard.text.tokenizer import BOS_ID, EOS_ID
+from regard.train.device import runs_kernels
 from regard.translate.queue import FEWEST_KEYS, Queue
 from regard.translate.rig import Extent, Rig, Sentence, positions_for, power_of_two
 from regard.translate.search import started
@@ -35,6 +36,7 @@ MOST_ROWS = 512  # beams of all of them
 class Searcher:
     models: tuple[EncoderDecoder, ...]
     graphs: bool = True  # False: steps of static shapes are launched one by one, which is slower
+    kernels: bool = True  # False: torch's attend in them, not our own
     rigs: dict[tuple[int, int], Rig] = field(default_factory=dict)  # by width and number of hypotheses; the latest last
     lock: threading.Lock = field(default_factory=threading.Lock)  # rigs are for one search at a time
 
@@ -133,7 +135,8 @@ class Searcher:
                 del self.rigs[next(iter(self.rigs))]
             # Deterministic kernels were not made with graphs in mind.
             graphs = self.graphs and self.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
-            rig = Rig.of(model, needed, width=width, num_best=num_best, graphs=graphs)
+            kernels = self.kernels and self.device.type == "cuda" and runs_kernels(self.device)
+            rig = Rig.of(model, needed, width=width, num_best=num_best, graphs=graphs, kernels=kernels)
         self.rigs[width, num_best] = rig
         return rig
 

@@ -8,6 +8,7 @@ import torch
 
 from regard.model.transformer import Transformer
 from regard.search.hypothesis import Hypothesis
+from regard.train.device import runs_kernels
 from regard.translate import queue
 from regard.translate.rig import Extent, Rig, Sentence, positions_for, power_of_two
 from regard.translate.searcher import Searcher
@@ -190,7 +191,7 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("width", [1, 4])
 def test_captured_steps_find_what_a_batch_finds(width: int, dtype: torch.dtype) -> None:
-    model = ending_model(dtype).to("cuda")
+    model = ending_model(dtype, d_model=32, num_heads=2).to("cuda")  # heads that our own kernels serve, if in float32
     sentences = random_sentences(random.Random(width), 300, longest=50)
     graphs, eager = Searcher((model,)), Searcher((model,), graphs=False)
     for num_best in range(1, width + 1):
@@ -201,3 +202,4 @@ def test_captured_steps_find_what_a_batch_finds(width: int, dtype: torch.dtype) 
                 assert_same(found, expected, 10 * TOLERANCES[dtype])
     rig = graphs.rigs[width, width]
     assert rig.graphs is not None and rig.graphs.captured, "nothing was captured"
+    assert rig.cache.kernels == (dtype == torch.float32 and runs_kernels(rig.device))
