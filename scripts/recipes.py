@@ -197,9 +197,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="trained at the same time")
     parser.add_argument("--measure", nargs="+", choices=("valid", "test"), default=[], help="with beam search, in the end")
     parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--prepare-only", action="store_true", help="the text, for a later call")
     options = parser.parse_intermixed_args()
     options.output.mkdir(parents=True, exist_ok=True)
     ways = list(jobs(options))
+    if options.prepare_only:
+        return
     results: list[Result] = [{"way": way, "seed": 0, "error": given} for way, given in ways if isinstance(given, str)]
     with ThreadPoolExecutor(options.jobs) as pool:
         futures = {

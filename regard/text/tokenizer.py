@@ -21,6 +21,8 @@ import sentencepiece
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 NUM_RESERVED = 4 + 256  # the special tokens, and every byte
 MANY = 64
+LOTS = 64  # in how many ways BPE-dropout may cut a word; a sentence has as many to the power of its words
+LONGEST_KEPT, MOST_KEPT = 24, 500_000  # letters of a word whose cuts are remembered, and the number of such words
 SPACE = "▁"  # as SentencePiece writes it, before every word
 MARIAN = "<marian>"  # a control piece of imported models; those behind it are found in text, and are UNK to the model
 LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)  # which imported models of many languages are told theirs by
@@ -68,6 +70,7 @@ class Subwords:
         except RuntimeError as error:
             raise ValueError("this is no SentencePiece model") from error
         self.model = model
+        self._cuts: dict[str, dict[tuple[float, int], list[int]]] = {}  # by word, then by dropout and lot
         end = int(self._processor.piece_to_id(MARIAN))
         self.is_marian = bool(self._processor.is_control(end))
         self._num_ids = end if self.is_marian else int(self._processor.get_piece_size())
@@ -98,11 +101,26 @@ class Subwords:
             raise ValueError(
                 "BPE-dropout needs subwords that regard learnt, and these are imported; set train.bpe_dropout=0"
             )
-        draw = random.Random(seed).random
-        return [
-            [token for word in text.split(" ") if word for token in self._merged(SPACE + word, dropout, draw)]
-            for text in texts
-        ]
+        chance = random.Random(seed)
+        if len(self._cuts) > MOST_KEPT:
+            self._cuts.clear()
+        encoded = []
+        for text in texts:
+            words = [word for word in text.split(" ") if word]
+            ids: list[int] = []
+            for word, byte in zip(words, chance.randbytes(len(words)), strict=True):
+                cuts, lot = self._cuts.get(word, {}), (dropout, byte % LOTS)
+                ids += cuts.get(lot) or self._cut(word, *lot)
+            encoded.append(ids)
+        return encoded
+
+    def _cut(self, word: str, dropout: float, lot: int) -> list[int]:
+        """What a word becomes by the merges that this lot leaves out. A word has as many cuts as there are lots, and those of
+        a short one are remembered: text repeats its words, and to merge anew each time would be many times slower."""
+        cut = self._merged(SPACE + word, dropout, random.Random(f"{word} {lot}").random)
+        if len(word) <= LONGEST_KEPT:
+            self._cuts.setdefault(word, {})[dropout, lot] = cut
+        return cut
 
     def _merged(self, word: str, dropout: float, draw: Callable[[], float]) -> list[int]:
         """Again and again the best of the merges that are not left out, until none is there."""
