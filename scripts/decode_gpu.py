@@ -136,7 +136,7 @@ def step_times(model: Transformer, sentences: list[Sentence], width: int, places
             rig.begin(0.0)
             sure = [Sentence(sentence.ids, num_positions - 1) for sentence in some]
             rig.fill(range(places), rig.encode(sure), range(places), sure)
-            begun = max(0, num_positions - 28)  # sizes are 32 apart, so this is what a step of this size has behind it
+            begun = max(0, num_positions - 30)  # 29 steps follow; sizes are 32 apart: this is what such a step has behind it
             rig.cache.lengths.fill_(begun)
             ages = torch.full((places,), begun, device=device)
             rig.cache.ancestry.copy_(descent(ages, width, rig.cache.num_positions))

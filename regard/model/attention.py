@@ -2,6 +2,7 @@
 
 Two paths compute the same function. `attention` is the fused kernel and what training and translation run;
 `inspected_attention` is equation 1 written out, which also returns what it saw. Masks are True where a query may attend.
+On a GPU, a step of decoding has a kernel that reads no more than a beam's past (`model.static_cache`).
 """
 
 import math

@@ -21,8 +21,8 @@ import sentencepiece
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 NUM_RESERVED = 4 + 256  # the special tokens, and every byte
 MANY = 64
-LOTS = 64  # in how many ways BPE-dropout may cut a word; a sentence has as many to the power of its words
-LONGEST_KEPT, MOST_KEPT = 24, 500_000  # letters of a word whose cuts are remembered, and the number of such words
+LOTS = 256  # that BPE-dropout draws for a word; a sentence has as many to the power of its words
+LONGEST_KEPT, MOST_KEPT = 24, 200_000  # letters of a word whose cuts are remembered, and the number of such words
 SPACE = "▁"  # as SentencePiece writes it, before every word
 MARIAN = "<marian>"  # a control piece of imported models; those behind it are found in text, and are UNK to the model
 LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)  # which imported models of many languages are told theirs by
@@ -61,6 +61,24 @@ def learn_subwords(sentences: Iterable[str], vocab_size: int) -> bytes:
     return model.getvalue()
 
 
+class Cuts:
+    """What a word becomes by each lot of BPE-dropout that was drawn for it so far. Most lots give the same few ways, so that
+    all of them take less than a kilobyte."""
+
+    __slots__ = ("ways", "ways_of_lots")
+
+    def __init__(self) -> None:
+        self.ways: list[tuple[int, ...]] = [()]
+        self.ways_of_lots = bytearray(LOTS)  # indices; 0 is a lot that was not drawn yet
+
+    def remember(self, lot: int, way: tuple[int, ...]) -> None:
+        """Whatever another thread may do in between."""
+        if way not in self.ways:
+            self.ways.append(way)
+        if (index := self.ways.index(way)) < 256:
+            self.ways_of_lots[lot] = index
+
+
 class Subwords:
     """One SentencePiece model: text to ids and back."""
 
@@ -70,7 +88,7 @@ class Subwords:
         except RuntimeError as error:
             raise ValueError("this is no SentencePiece model") from error
         self.model = model
-        self._cuts: dict[str, dict[tuple[float, int], list[int]]] = {}  # by word, then by dropout and lot
+        self._cuts: dict[tuple[float, str], Cuts] = {}  # by dropout and word
         end = int(self._processor.piece_to_id(MARIAN))
         self.is_marian = bool(self._processor.is_control(end))
         self._num_ids = end if self.is_marian else int(self._processor.get_piece_size())
@@ -108,19 +126,20 @@ class Subwords:
         for text in texts:
             words = [word for word in text.split(" ") if word]
             ids: list[int] = []
-            for word, byte in zip(words, chance.randbytes(len(words)), strict=True):
-                cuts, lot = self._cuts.get(word, {}), (dropout, byte % LOTS)
-                ids += cuts.get(lot) or self._cut(word, *lot)
+            for word, lot in zip(words, chance.randbytes(len(words)), strict=True):
+                cuts = self._cuts.get((dropout, word))
+                ids += (cuts and cuts.ways[cuts.ways_of_lots[lot]]) or self._cut(word, dropout, lot)
             encoded.append(ids)
         return encoded
 
-    def _cut(self, word: str, dropout: float, lot: int) -> list[int]:
-        """What a word becomes by the merges that this lot leaves out. A word has as many cuts as there are lots, and those of
-        a short one are remembered: text repeats its words, and to merge anew each time would be many times slower."""
-        cut = self._merged(SPACE + word, dropout, random.Random(f"{word} {lot}").random)
+    def _cut(self, word: str, dropout: float, lot: int) -> tuple[int, ...]:
+        """What a word becomes by the merges that this lot leaves out. Those of a short word are remembered: text repeats its
+        words, and to merge anew each time would be many times slower. So a word has as many cuts as there are lots, the same
+        in every run; how often it is cut at all is right for all words together, and for each of them nearly."""
+        way = tuple(self._merged(SPACE + word, dropout, random.Random(f"{word} {lot}").random))
         if len(word) <= LONGEST_KEPT:
-            self._cuts.setdefault(word, {})[dropout, lot] = cut
-        return cut
+            self._cuts.setdefault((dropout, word), Cuts()).remember(lot, way)
+        return way
 
     def _merged(self, word: str, dropout: float, draw: Callable[[], float]) -> list[int]:
         """Again and again the best of the merges that are not left out, until none is there."""

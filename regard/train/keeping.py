@@ -28,9 +28,14 @@ class Writer:
             self._pending.append(self._thread.submit(self._attempt, work))
 
     def wait(self) -> None:
-        """Until all is written."""
+        """Until all is written. Who is interrupted here may come again: what is under way is still remembered."""
         while self._pending:
-            self._pending.pop(0).result()
+            self._pending[0].result()
+            self._pending.pop(0)
+        self.raise_error()
+
+    def raise_error(self) -> None:
+        """What went wrong so far, if anything did; waits for nothing."""
         if self._error is not None:
             raise self._error
 

@@ -41,7 +41,8 @@ MOST_LOST = 10  # updates in a row that may have no finite gradient
 
 
 class StopRequest:
-    """SIGINT and SIGTERM, remembered until an update is done. A second one does not wait."""
+    """SIGINT and SIGTERM, remembered until an update is done. A second one waits for nothing but a checkpoint that is being
+    written."""
 
     def __init__(self) -> None:
         self.signum = 0
@@ -207,13 +208,16 @@ class Training:
         try:
             self._go(display, stop, events)
         finally:
-            self._loader.close()
-            self._writer.wait()
+            try:
+                self._loader.close()
+            finally:
+                self._writer.wait()
 
     def _go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         while self.learner.step < self.config.train.steps and not self._has_lost_patience():
             train = self.config.train
             self.place = self._update(self.place)
+            self._writer.raise_error()  # now, not when the next checkpoint is due
             step = self.learner.step
             display.step(step)
             is_last = step == train.steps

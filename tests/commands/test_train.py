@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from regard.checkpoint import Run, sha256
+from regard.checkpoint import Checkpoint, Run, sha256
 from regard.config import RunConfig
 from regard.data.stream import Place
-from regard.train import loop
+from regard.train import learner, loop
 from regard.train.command import run as train_command
+from regard.train.keeping import Writer
 from regard.train.loop import Training
 from tests.commands.test_bench import run
 from tests.commands.test_prepare import HOSTILE, flags, text
@@ -313,6 +314,36 @@ def test_planned_anew_and_stopped_it_ends_as_it_would_have(corpus: Path, monkeyp
     longer = run("train", "-o", str(stopped), "--steps", "66")
     assert longer.returncode == 0, longer.stderr
     assert Run(stopped).saved_steps()[-1] == 66, "whoever counts steps does not go by the clock"
+
+
+def test_written_beside_the_updates_it_ends_the_same(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, whose weights are copied before a thread writes them; here it is so slow that several updates pass."""
+    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
+    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
+    settings = {"steps": STEPS, "save_every": 3, "valid_every": 6, "log_every": 2, "batch_tokens": 256, "device": "cpu"}
+    given = {"preset": "tiny", "data": data, "train": settings}
+    train_command(given, corpus / "written in between")
+    under_way, at_once = list[int](), list[int]()
+    save, update = Run.save_checkpoint, Training._update
+
+    def slowly(self: Run, step: int, checkpoint: Checkpoint) -> None:
+        under_way.append(step)
+        time.sleep(0.3)
+        save(self, step, checkpoint)
+        under_way.clear()
+
+    def watched(self: Training, place: Place) -> Place:
+        at_once.extend(under_way)
+        return update(self, place)
+
+    monkeypatch.setattr(Run, "save_checkpoint", slowly)
+    monkeypatch.setattr(Training, "_update", watched)
+    monkeypatch.setattr(loop, "Writer", lambda **_: Writer(beside=True))
+    monkeypatch.setattr(learner, "on_cpu", lambda tensors: {name: tensor.clone() for name, tensor in tensors.items()})
+    train_command(given, corpus / "written beside")
+    assert at_once, "no update while a checkpoint was written"
+    assert Run(corpus / "written beside").saved_steps() == Run(corpus / "written in between").saved_steps()
+    assert digests(corpus / "written beside") == digests(corpus / "written in between")
 
 
 @pytest.mark.slow

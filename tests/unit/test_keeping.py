@@ -44,3 +44,37 @@ def test_whoever_waits_gets_the_error_and_nothing_is_written_after_it() -> None:
     with pytest.raises(OSError, match="No space"):
         writer.wait()
     assert not done
+
+
+def test_who_is_interrupted_while_waiting_may_wait_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a second Ctrl-C: what is under way must not be forgotten, for another run might clear it away."""
+    writer, gate, done = Writer(beside=True), threading.Event(), list[str]()
+
+    def work() -> None:
+        gate.wait(30)
+        done.append("written")
+
+    def interrupted() -> None:
+        raise SystemExit(130)
+
+    writer.do(work)
+    with monkeypatch.context() as patched:
+        patched.setattr(writer._pending[0], "result", interrupted)
+        with pytest.raises(SystemExit):
+            writer.wait()
+    gate.set()
+    writer.wait()
+    assert done == ["written"]
+
+
+def test_an_error_can_be_asked_for_without_waiting() -> None:
+    writer = Writer(beside=True)
+
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    writer.do(full)
+    [failed] = writer._pending
+    failed.result()
+    with pytest.raises(OSError, match="No space"):
+        writer.raise_error()

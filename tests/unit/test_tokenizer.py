@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -115,10 +116,38 @@ def test_dropout_leaves_each_merge_out_as_often_as_it_says() -> None:
 
 
 def test_dropout_cuts_a_word_in_many_ways_and_remembers_them(subwords: Subwords) -> None:
-    """What was asked before changes nothing: with another dropout, in another order, by a tokenizer that has seen nothing."""
+    """What was asked before changes nothing: with another dropout, in another order, by one that has seen nothing."""
     texts = ["schnell"] * 2000 + sentences(1)
-    cuts = subwords.encode_with_dropout(texts, dropout=0.5, seed=1)
-    assert len({tuple(ids) for ids in cuts[:2000]}) > 10
-    subwords.encode_with_dropout(texts[::-1], dropout=0.1, seed=2)
-    assert subwords.encode_with_dropout(texts, dropout=0.5, seed=1) == cuts
-    assert Subwords(subwords.model).encode_with_dropout(texts, dropout=0.5, seed=1) == cuts
+    seen: dict[float, list[list[int]]] = {}
+    for dropout in (0.5, 0.1, 0.5, 0.1):
+        cuts = subwords.encode_with_dropout(texts, dropout=dropout, seed=1)
+        assert cuts == seen.setdefault(dropout, cuts)
+        assert cuts == Subwords(subwords.model).encode_with_dropout(texts, dropout=dropout, seed=1)
+        subwords.encode_with_dropout(texts[::-1], dropout=dropout, seed=2)
+    assert len({tuple(ids) for ids in seen[0.5][:2000]}) > 10
+
+
+def test_training_text_is_cut_as_often_as_dropout_says(subwords: Subwords) -> None:
+    """Over many words, drawn as training draws them, against merging anew each time."""
+    words = [first + second for first in WORDS for second in WORDS]
+    for dropout in (0.1, 0.3):
+        draw = random.Random(1).random
+        pieces = sum(len(ids) for ids in subwords.encode_with_dropout(words * 20, dropout=dropout, seed=3))
+        expected = sum(len(subwords._merged("▁" + word, dropout, draw)) for word in words * 20)
+        plain = 20 * sum(len(ids) for ids in subwords.encode(words))
+        assert (pieces - plain) / (expected - plain) == pytest.approx(1.0, abs=0.1)
+
+
+def test_what_dropout_remembers_of_a_word_takes_little_memory(subwords: Subwords) -> None:
+    """A corpus has hundreds of thousands of different words."""
+    words = ["schnell", "läuft", "langsam", "danke", "bitte", "über"]
+    subwords.encode_with_dropout(words, dropout=0.1, seed=1)
+    subwords._cuts.clear()
+    tracemalloc.start()
+    subwords.encode_with_dropout(words * 2000, dropout=0.1, seed=1)  # every lot of every word
+    taken, _ = tracemalloc.get_traced_memory()
+    assert len(subwords._cuts) == len(words)
+    subwords._cuts.clear()
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0 < taken - left < 3000 * len(words)
