@@ -18,7 +18,7 @@ import torch
 
 from regard.bench.model import matmul_ceiling
 from regard.config import ModelConfig, TrainConfig, model_preset
-from regard.data.batch import Batch, PackedBatch, collate
+from regard.data.batch import PackedBatch, Pairs
 from regard.data.batching import PairLengths, packed_batches, packed_room
 from regard.data.store import PairStore
 from regard.kernels import attention
@@ -51,9 +51,9 @@ def main() -> None:
     real_src = sum(int(lengths.src[batch].sum()) for batch in indices[:-1]) / (src * (len(indices) - 1))
     print(f"{options.preset}: room for {src:,} and {tgt:,} tokens, filled to {real_src:.1%} and {real:.1%}", flush=True)
 
-    def batch(number: int) -> Batch:
-        rows = indices[number % (len(indices) - 1)].tolist()
-        return collate([store.src[row] for row in rows], [store.tgt[row] for row in rows])
+    def batch(number: int) -> Pairs:
+        rows = indices[number % (len(indices) - 1)]
+        return Pairs(store.src.take(rows), store.tgt.take(rows))
 
     train = TrainConfig(
         steps=1000, warmup=100, learning_rate=1e-3, schedule="linear", clip_norm=1.0, precision="bfloat16", compile="off",
@@ -115,7 +115,7 @@ def measure(learner: FusedLearner, packed: list[PackedBatch], updates: int, devi
     )
 
 
-def agree(model: ModelConfig, train: TrainConfig, room: Room, batches: list[Batch], device: torch.device) -> None:
+def agree(model: ModelConfig, train: TrainConfig, room: Room, batches: list[Pairs], device: torch.device) -> None:
     """Losses without dropout, of the plain path in float32 and in bfloat16, and of the fused one."""
     model = replace(model, dropout=0.0, embedding_dropout=0.0)
     lines: dict[str, list[float]] = {}
@@ -133,7 +133,7 @@ def agree(model: ModelConfig, train: TrainConfig, room: Room, batches: list[Batc
         losses = []
         for one in batches:
             totals = Totals(device)
-            learner.update([(0, one if "plain" in name else learner.prepared(one))], totals)
+            learner.update([(0, learner.prepared(one))], totals)
             sums = totals.to_list()
             losses.append(sums[1] / sums[2])
         lines[name] = losses

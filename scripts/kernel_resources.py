@@ -27,7 +27,8 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import Batch
+from regard.data.batch import Pairs
+from regard.data.store import Ragged
 from regard.kernels.decoding import attend_to_past, attend_to_source
 from regard.model.packing import Room
 from regard.train.fused import FusedLearner
@@ -121,8 +122,8 @@ def train(model: ModelConfig, *, r_drop: float) -> None:
     config = TrainConfig(steps=1, warmup=1, r_drop=r_drop, precision="bfloat16", kernels="on", device="cpu", clip_norm=1.0)
     room = Room(TOKENS, TOKENS, VOCAB_SIZE, VOCAB_SIZE, model.pad_id, 2 if r_drop else 1)
     learner = FusedLearner(model, config, torch.device("cpu"), room)
-    rows = torch.full((2, TOKENS // 2), model.pad_id + 1)
-    learner.update([(0, learner.prepared(Batch(rows, rows, rows)))], Totals(torch.device("cpu")))
+    rows = Ragged.of([[model.pad_id + 5] * (TOKENS // 3)] * 2)
+    learner.update([(0, learner.prepared(Pairs(rows, rows)))], Totals(torch.device("cpu")))
 
 
 def decode(model: ModelConfig, *, width: int) -> None:

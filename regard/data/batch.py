@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.data.store import Ragged, Row
+from regard.model.packing import Sentences
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
-
-Row = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -65,50 +64,78 @@ AnyBatch = Batch | TextBatch
 
 
 @dataclass(frozen=True)
+class Pairs:
+    """Sentences and their translations, end to end: what is learnt from at once, before it is padded or packed."""
+
+    src: Ragged
+    tgt: Ragged
+
+    @property
+    def num_tokens(self) -> int:
+        """Target tokens to predict, EOS among them."""
+        return len(self.tgt.values) + len(self.tgt)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "Pairs":
+        return Pairs(self.src.take(rows), self.tgt.take(rows))
+
+    def padded(self) -> Batch:
+        """Rows of ids, padded at the end to the longest of their side. A source ends with EOS, so that none is empty."""
+        targets = _padded(self.tgt)
+        tgt_in = np.roll(targets, 1, axis=1)
+        tgt_in[tgt_in == EOS_ID] = PAD_ID
+        tgt_in[:, 0] = BOS_ID
+        return Batch(torch.from_numpy(_padded(self.src)), torch.from_numpy(tgt_in), torch.from_numpy(targets))
+
+
+Drawn = Pairs | TextBatch  # what a stream gives
+
+
+@dataclass(frozen=True)
 class PackedBatch:
-    """A `Batch` without its padding, as `regard.model.packing` lays it out; mostly one array."""
+    """`Pairs` as `regard.model.packing` lays them out; mostly one array."""
 
     arrays: list[npt.NDArray[np.int32]]
     num_tokens: int  # to predict
 
 
-def collate(src: Sequence[Row], tgt: Sequence[Row]) -> Batch:
-    """Rows of ids, padded at the end to the longest of their side. A source ends with EOS, so that none is empty."""
-    targets = _padded(tgt)
-    tgt_in = np.roll(targets, 1, axis=1)
-    tgt_in[tgt_in == EOS_ID] = PAD_ID
-    tgt_in[:, 0] = BOS_ID
-    return Batch(torch.from_numpy(_padded(src)), torch.from_numpy(tgt_in), torch.from_numpy(targets))
-
-
-def of_similar_lengths(batch: "AnyBatch", batch_tokens: int) -> list["AnyBatch"]:
+def of_similar_lengths(drawn: Drawn, batch_tokens: int) -> list[Drawn]:
     """The same sentences in pieces of at most so many tokens a side, padding included, each of which pads little."""
-    if not isinstance(batch, Batch):
-        return [batch]
-    src, tgt = ((ids != PAD_ID).sum(1) for ids in (batch.src, batch.tgt_out))
-    order = torch.maximum(src, tgt).argsort(stable=True)
-    longest = torch.maximum(src, tgt)[order].tolist()
+    if not isinstance(drawn, Pairs):
+        return [drawn]
+    longest = np.maximum(drawn.src.lengths, drawn.tgt.lengths) + 1
+    order = np.argsort(longest, kind="stable")
     starts = [0]
-    for row, length in enumerate(longest):
+    for row, length in enumerate(longest[order].tolist()):
         if (row - starts[-1] + 1) * length > batch_tokens and row > starts[-1]:
             starts.append(row)
-    pieces: list[AnyBatch] = []
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        rows = order[start:end]
-        num_src, num_tgt = int(src[rows].max()), int(tgt[rows].max())
-        pieces.append(Batch(batch.src[rows, :num_src], batch.tgt_in[rows, :num_tgt], batch.tgt_out[rows, :num_tgt]))
-    return pieces
+    return [drawn.take(rows) for rows in np.split(order, starts[1:])]
+
+
+def collate(src: Sequence[Row], tgt: Sequence[Row]) -> Batch:
+    """A batch of these rows."""
+    return Pairs(Ragged.of(src), Ragged.of(tgt)).padded()
 
 
 def collate_sources(src: Sequence[Row]) -> Int[Tensor, "B S"]:
     """What there is before there is a target."""
-    return torch.from_numpy(_padded(src))
+    return torch.from_numpy(_padded(Ragged.of(src)))
 
 
-def _padded(rows: Sequence[Row]) -> npt.NDArray[np.int64]:
+def ended(rows: Ragged) -> Sentences:
+    """With EOS behind each, still end to end."""
+    lengths = rows.lengths + 1
+    ids = np.empty(len(rows.values) + len(rows), dtype=np.int32)
+    is_end = np.zeros(len(ids), dtype=np.bool_)
+    is_end[np.cumsum(lengths) - 1] = True
+    ids[is_end] = EOS_ID
+    ids[~is_end] = rows.values
+    return Sentences(ids, lengths)
+
+
+def _padded(rows: Ragged) -> npt.NDArray[np.int64]:
     """One table, written in two strokes: all ids, then an EOS behind each row."""
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    lengths = rows.lengths
     table = np.full((len(rows), int(lengths.max()) + 1), PAD_ID, dtype=np.int64)
-    table[np.arange(table.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+    table[np.arange(table.shape[1]) < lengths[:, None]] = rows.values
     table[np.arange(len(rows)), lengths] = EOS_ID
     return table

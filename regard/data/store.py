@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, TypeVar
+from typing import IO, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ SIDES: tuple[Side, Side] = ("src", "tgt")
 T = TypeVar("T", bound=np.generic)
 Offsets = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+Row = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 assert sys.byteorder == "little", "the files of a store are little-endian, and so must the machine be"
 
@@ -44,6 +45,21 @@ class Ragged:
     @property
     def lengths(self) -> Offsets:
         return np.diff(self.offsets)
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Ragged":
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        values = np.concatenate(rows) if len(rows) else np.zeros(0)
+        return cls(values.astype(np.uint32), offsets)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> "Ragged":
+        """These rows, in this order, without a look at each by itself."""
+        starts = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - starts
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Ragged(self.values[places], offsets)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.batch import Batch, collate
+from regard.data.batch import Pairs
 from regard.data.batching import (
     Indices,
     PairLengths,
@@ -19,7 +19,7 @@ from regard.data.batching import (
     packed_room,
     padding_share,
 )
-from regard.data.store import PairStore
+from regard.data.store import PairStore, Ragged
 from regard.text.tokenizer import Tokenizer
 
 LONGER = 2.0  # times BPE-dropout: about how much longer it makes a text
@@ -85,10 +85,11 @@ class BatchStream:
     def following(self, place: Place, count: int) -> tuple[list[Place], Place]:
         return following(self.epoch, place, count)
 
-    def batch(self, place: Place) -> Batch:
-        pairs = self.epoch(place.epoch)[place.position].tolist()
+    def batch(self, place: Place) -> Pairs:
+        rows = self.epoch(place.epoch)[place.position]
         if self.bpe_dropout == 0.0:
-            return collate([self.store.src[row] for row in pairs], [self.store.tgt[row] for row in pairs])
+            return Pairs(self.store.src.take(rows), self.store.tgt.take(rows))
+        pairs = rows.tolist()
         seeds = np.random.SeedSequence([self.seed, *place]).generate_state(2)
         src, tgt = (
             subwords.encode_with_dropout([text[row] for row in pairs], dropout=self.bpe_dropout, seed=int(seed))
@@ -101,7 +102,7 @@ class BatchStream:
                 [new if len(new) < most else ragged[row].tolist() for new, row in zip(side, pairs, strict=True)]
                 for side, ragged, most in zip((src, tgt), (self.store.src, self.store.tgt), self.room(), strict=True)
             )
-        return collate(src, tgt)
+        return Pairs(Ragged.of(src), Ragged.of(tgt))
 
     def sizes(self) -> list[int]:
         """What text of other content or other subwords would hardly share."""

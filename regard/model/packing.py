@@ -37,6 +37,13 @@ def unserved(config: ModelConfig) -> str | None:
     return next((what for what, holds in reasons.items() if holds), None)
 
 
+class Sentences(NamedTuple):
+    """End to end, each with its EOS."""
+
+    ids: Ints
+    lengths: Rows
+
+
 class Side(NamedTuple):
     """The tokens of one side."""
 
@@ -109,48 +116,53 @@ class Room:
             start = end
         return pieces
 
-    def pack(self, src: Rows, tgt_in: Rows, tgt_out: Rows) -> list[Ints]:
-        """Tables of ids, padded at the end; more than one array where they do not fit into one."""
-        src_lengths, tgt_lengths = ((table != self.pad_id).sum(1) for table in (src, tgt_out))
-        return [
-            self._packed((src[rows], src_lengths[rows]), (tgt_in[rows], tgt_lengths[rows]), tgt_out[rows])
-            for rows in self.cuts(src_lengths, tgt_lengths)
-        ]
+    def pack(self, src: Sentences, tgt: Sentences, bos_id: int) -> list[Ints]:
+        """More than one array where they do not fit into one."""
+        ends = [np.cumsum([0, *side.lengths]) for side in (src, tgt)]
+        arrays = []
+        for rows in self.cuts(src.lengths, tgt.lengths):
+            src_piece, tgt_piece = (
+                Sentences(side.ids[end[rows.start] : end[rows.stop]], side.lengths[rows])
+                for side, end in zip((src, tgt), ends, strict=True)
+            )
+            arrays.append(self._packed(src_piece, tgt_piece, bos_id))
+        return arrays
 
     def set_seed(self, array: Ints, seed: int) -> None:
         """Of dropout. It belongs to the update, not to the batch, and so comes last."""
         array[self._places[-1][0]] = np.array(seed, dtype=np.uint32).view(np.int32)
 
-    def _packed(self, src: tuple[Rows, Rows], tgt: tuple[Rows, Rows], tgt_out: Rows) -> Ints:
+    def _packed(self, src: Sentences, tgt: Sentences, bos_id: int) -> Ints:
         array = np.zeros(self.size, dtype=np.int32)
         parts = [array[start:end] for start, end in self._places]
-        src_first, src_end, src_positions = _sentences(src[1])
-        tgt_first, tgt_end, tgt_positions = _sentences(tgt[1])
-        num_tgt = len(tgt_positions)
-        self._fill_side(parts[:4], src[0], src_positions)
-        self._fill_side(parts[4:8], tgt[0], tgt_positions)
+        of_src, of_tgt = _bounds(src.lengths), _bounds(tgt.lengths)
+        src_first, src_end = (np.repeat(places, src.lengths) for places in of_src)
+        tgt_first, tgt_end = (np.repeat(places, tgt.lengths) for places in of_tgt)
+        src_rows, tgt_rows = (np.arange(len(side.ids), dtype=np.int32) for side in (src, tgt))
+        tgt_in = np.roll(tgt.ids, 1)  # what is predicted, shifted right
+        tgt_in[of_tgt[0]] = bos_id
+        self._fill_side(parts[:4], src.ids, src_rows - src_first)
+        self._fill_side(parts[4:8], tgt_in, tgt_rows - tgt_first)
         parts[8][:] = self.pad_id
-        parts[8][:num_tgt] = tgt_out[tgt_out != self.pad_id]
-        for part, of_sentence in zip(parts[9:13], (src_first, src_end) * 2, strict=True):
-            self._fill(part, np.repeat(of_sentence, src[1]), self.src)
-        self._fill(parts[13], np.repeat(tgt_first, tgt[1]), self.tgt)
-        self._fill(parts[14], np.arange(1, num_tgt + 1), self.tgt)  # up to and including the query itself
-        self._fill(parts[15], np.arange(num_tgt), self.tgt)
-        self._fill(parts[16], np.repeat(tgt_end, tgt[1]), self.tgt)
-        for part, of_sentence in zip(parts[17:19], (src_first, src_end), strict=True):
-            self._fill(part, np.repeat(of_sentence, tgt[1]), self.src)
-        for part, of_sentence in zip(parts[19:21], (tgt_first, tgt_end), strict=True):
-            self._fill(part, np.repeat(of_sentence, src[1]), self.tgt)
+        parts[8][: len(tgt.ids)] = tgt.ids
+        for part, places in zip(parts[9:13], (src_first, src_end) * 2, strict=True):
+            self._fill(part, places, self.src)
+        # Under the causal mask up to and including the query itself, and from the key itself on.
+        for part, places in zip(parts[13:17], (tgt_first, tgt_rows + 1, tgt_rows, tgt_end), strict=True):
+            self._fill(part, places, self.tgt)
+        for part, places in zip(parts[17:19], of_src, strict=True):
+            self._fill(part, np.repeat(places, tgt.lengths), self.src)
+        for part, places in zip(parts[19:21], of_tgt, strict=True):
+            self._fill(part, np.repeat(places, src.lengths), self.tgt)
         return array
 
-    def _fill(self, part: Ints, values: Rows, shift: int = 0) -> None:
+    def _fill(self, part: Ints, values: Ints, shift: int = 0) -> None:
         """In each copy, where they are so much larger than in the one before: rows of one side stand so much further on."""
-        for number, copy in enumerate(np.split(part, self.copies)):
-            copy[: len(values)] = values + number * shift
+        for number, copy in enumerate(part.reshape(self.copies, -1)):
+            np.add(values, number * shift, out=copy[: len(values)])
 
-    def _fill_side(self, parts: list[Ints], table: Rows, positions: Rows) -> None:
+    def _fill_side(self, parts: list[Ints], tokens: Ints, positions: Ints) -> None:
         ids, places, order, starts = parts
-        tokens = table[table != self.pad_id]
         ids[:] = self.pad_id
         self._fill(ids, tokens)
         self._fill(places, positions)
@@ -160,11 +172,10 @@ class Room:
         starts[1:] = self.copies * np.cumsum(np.bincount(tokens, minlength=len(starts) - 1))
 
 
-def _sentences(lengths: Rows) -> tuple[Rows, Rows, Rows]:
-    """Where each begins and ends, and each token's position in its own."""
-    ends = np.cumsum(lengths)
-    firsts = ends - lengths
-    return firsts, ends, np.arange(int(ends[-1])) - np.repeat(firsts, lengths)
+def _bounds(lengths: Rows) -> tuple[Ints, Ints]:
+    """Where each sentence begins, and where it ends."""
+    ends = np.cumsum(lengths, dtype=np.int32)
+    return ends - lengths.astype(np.int32), ends
 
 
 def empty_array(room: Room, device: torch.device) -> Int[Tensor, " size"]:

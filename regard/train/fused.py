@@ -15,13 +15,14 @@ from torch import Tensor
 
 from regard.checkpoint import on_cpu
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import AnyBatch, Batch, PackedBatch
+from regard.data.batch import Drawn, PackedBatch, Pairs, ended
 from regard.kernels.adam import adam_
 from regard.kernels.cross_entropy import cross_entropy_, paired_cross_entropy_
 from regard.model.packed import PackedTransformer, add_product
 from regard.model.packing import Ints, Room, empty_array
 from regard.model.parameters import FlatParameters
 from regard.model.transformer import Transformer
+from regard.text.tokenizer import BOS_ID
 from regard.train.loss import Loss
 from regard.train.metrics import Totals
 from regard.train.schedule import rate_of
@@ -64,11 +65,10 @@ class FusedLearner:
         """Of the last update."""
         return rate_of(self.config, self.model.config.d_model, self.step)
 
-    def prepared(self, batch: AnyBatch) -> PackedBatch:
+    def prepared(self, pairs: Drawn) -> PackedBatch:
         """What `update` takes, made anywhere, ahead of time."""
-        assert isinstance(batch, Batch)
-        arrays = self.room.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
-        return PackedBatch(arrays, batch.num_tokens)
+        assert isinstance(pairs, Pairs)
+        return PackedBatch(self.room.pack(ended(pairs.src), ended(pairs.tgt), BOS_ID), pairs.num_tokens)
 
     def update(self, batches: Sequence[tuple[int, PackedBatch]], totals: Totals) -> None:
         """One step of Adam on the mean loss over the tokens of all batches, each of which has a number."""

@@ -146,7 +146,7 @@ class Training:
         with self.advice_on_memory():
             (following, *_), _ = self.stream.following(self.place, 1)
             for place in self.stream.largest(following.epoch):
-                self.learner.loss(self.stream.batch(place)).total.backward()
+                self.learner.loss(self.learner.prepared(self.stream.batch(place))).total.backward()
             synchronize(self.device)
         self.learner.model.zero_grad(set_to_none=True)
 
@@ -195,12 +195,12 @@ class Training:
         """This process's share of the update that begins here, as its learner takes them, and the place after it."""
         places, place = self.stream.following(place, self.config.train.accumulation)
         share = list(enumerate(places))[self.processes.rank :: self.processes.count]
-        batches = [(number, self.stream.batch(at)) for number, at in share]
+        drawn = [(number, self.stream.batch(at)) for number, at in share]
         if isinstance(self.learner, Learner) and isinstance(self.stream, BatchStream) and self.stream.packed:
             # A run that our own kernels began goes on without them: of sentences of all lengths, those that pad little.
-            pieces = [piece for _, batch in batches for piece in of_similar_lengths(batch, self.stream.batch_tokens)]
-            batches = [(self.processes.rank + number * self.processes.count, one) for number, one in enumerate(pieces)]
-        return [(number, self.learner.prepared(batch)) for number, batch in batches], place
+            pieces = [piece for _, pairs in drawn for piece in of_similar_lengths(pairs, self.stream.batch_tokens)]
+            drawn = [(self.processes.rank + number * self.processes.count, one) for number, one in enumerate(pieces)]
+        return [(number, self.learner.prepared(one)) for number, one in drawn], place
 
     def go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         """Until the last step, or until it stops early."""

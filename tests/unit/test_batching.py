@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from regard.data.batch import AnyBatch, Batch, collate, of_similar_lengths
+from regard.data.batch import Batch, Pairs, collate, of_similar_lengths
 from regard.data.batching import (
     Indices,
     PairLengths,
@@ -15,6 +15,7 @@ from regard.data.batching import (
     packed_room,
     padding_share,
 )
+from regard.data.store import Ragged
 
 
 def random_lengths(count: int, seed: int = 0) -> PairLengths:
@@ -113,17 +114,16 @@ def test_a_packed_batch_has_room_for_the_longest_pair() -> None:
 def test_a_packed_batch_can_be_cut_into_pieces_that_pad_little() -> None:
     random = np.random.default_rng(5)
     src, tgt = ([random.integers(4, 99, int(n)) for n in random.gamma(2.0, 10.0, 60) + 1] for _ in range(2))
-    whole = collate(src, tgt)
-    pieces = of_similar_lengths(whole, 256)
+    whole = Pairs(Ragged.of(src), Ragged.of(tgt))
+    pieces = [piece.padded() for piece in of_similar_lengths(whole, 256) if isinstance(piece, Pairs)]
     assert len(pieces) > 3 and sum(piece.num_tokens for piece in pieces) == whole.num_tokens
     for piece in pieces:
-        assert isinstance(piece, Batch)
         assert len(piece.src) == 1 or max(piece.src.numel(), piece.tgt_in.numel()) <= 256
         assert (piece.src != 0).any(0).all() and (piece.tgt_out != 0).any(0).all()  # no column of padding alone
 
-    def sentences(batches: list[AnyBatch]) -> list[tuple[tuple[int, ...], ...]]:
+    def sentences(batches: list[Batch]) -> list[tuple[tuple[int, ...], ...]]:
         """Every pair without its padding, in some order."""
         rows = (row for batch in batches for row in zip(*batch.inputs, batch.targets, strict=True))
         return sorted(tuple(tuple(ids[ids != 0].tolist()) for ids in row) for row in rows)
 
-    assert sentences(pieces) == sentences([whole])
+    assert sentences(pieces) == sentences([whole.padded()])

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import Batch, collate
+from regard.data.batch import Pairs, ended
+from regard.data.store import Ragged
 from regard.kernels.intervals import Intervals
 from regard.model.packed import PackedTransformer
-from regard.model.packing import Room, empty_array, unserved
+from regard.model.packing import Packing, Room, empty_array, unserved
 from regard.model.parameters import FlatParameters
 from regard.model.transformer import Transformer
+from regard.text.tokenizer import BOS_ID
 from regard.train import fused as fused_module
 from regard.train.distributed import Processes
 from regard.train.fused import FusedLearner
@@ -39,19 +41,23 @@ TRAIN = TrainConfig(
 )
 
 
-def some_batch(seed: int, *lengths: tuple[int, int]) -> Batch:
+def some_pairs(seed: int, *lengths: tuple[int, int]) -> Pairs:
     random = np.random.default_rng(seed)
     sides = ([random.integers(4, CONFIG.src_vocab_size, pair[side]) for pair in lengths] for side in (0, 1))
-    return collate(*sides)
+    return Pairs(*(Ragged.of(side) for side in sides))
+
+
+def packed(pairs: Pairs, room: Room = ROOM) -> list[Packing]:
+    arrays = room.pack(ended(pairs.src), ended(pairs.tgt), BOS_ID)
+    return [room.parts(torch.from_numpy(array)) for array in arrays]
 
 
 LENGTHS = ((3, 5), (12, 9), (30, 37), (1, 2))
 
 
 def test_packing_says_who_may_attend_to_whom_as_the_masks_do() -> None:
-    batch = some_batch(1, *LENGTHS)
-    [array] = ROOM.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
-    packing = ROOM.parts(torch.from_numpy(array))
+    pairs = some_pairs(1, *LENGTHS)
+    batch, [packing] = pairs.padded(), packed(pairs)
     is_src, is_tgt = batch.src != CONFIG.pad_id, batch.tgt_out != CONFIG.pad_id
     assert packing.src.ids[: int(is_src.sum())].tolist() == batch.src[is_src].tolist()
     assert packing.tgt.ids[: int(is_tgt.sum())].tolist() == batch.tgt_in[is_tgt].tolist()
@@ -77,9 +83,8 @@ def test_packing_says_who_may_attend_to_whom_as_the_masks_do() -> None:
 
 
 def test_packing_sorts_the_rows_by_token() -> None:
-    batch = some_batch(2, *LENGTHS)
-    [array] = ROOM.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
-    side = ROOM.parts(torch.from_numpy(array)).src
+    [packing] = packed(some_pairs(2, *LENGTHS))
+    side = packing.src
     for token in range(CONFIG.src_vocab_size):
         rows = side.order[side.starts[token] : side.starts[token + 1]].tolist()
         here = (side.ids == token).nonzero()[:, 0].tolist()
@@ -87,11 +92,10 @@ def test_packing_sorts_the_rows_by_token() -> None:
 
 
 def test_copies_stand_behind_each_other_and_see_only_themselves() -> None:
-    batch = some_batch(2, *LENGTHS)
-    tables = batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy()
+    pairs = some_pairs(2, *LENGTHS)
     room = replace(ROOM, src=60, tgt=70)
     rooms = room, replace(room, copies=2)
-    one, two = (each.parts(torch.from_numpy(each.pack(*tables)[0])) for each in rooms)
+    [one], [two] = (packed(pairs, each) for each in rooms)
     assert torch.equal(two.targets, one.targets)
     for name, rows in (("src", 60), ("tgt", 70)):
         side, single = getattr(two, name), getattr(one, name)
@@ -119,13 +123,12 @@ def seen(intervals: Intervals) -> tuple[Tensor, Tensor]:
 
 
 def test_what_does_not_fit_is_cut_between_sentences() -> None:
-    batch = some_batch(3, (30, 20), (30, 20), (10, 40), (60, 5))
-    arrays = ROOM.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
-    ids = [ROOM.parts(torch.from_numpy(array)).src.ids for array in arrays]
-    sizes = [int((part != CONFIG.pad_id).sum()) for part in ids]
-    assert sizes == [62, 11, 61]  # EOS counted
-    together = torch.cat([part[part != CONFIG.pad_id] for part in ids])
-    assert together.tolist() == batch.src[batch.src != CONFIG.pad_id].tolist()
+    pairs = some_pairs(3, (30, 20), (30, 20), (10, 40), (60, 5))
+    batch, pieces = pairs.padded(), packed(pairs)
+    assert [int((piece.src.ids != CONFIG.pad_id).sum()) for piece in pieces] == [62, 11, 61]  # EOS counted
+    for name, table in (("src", batch.src), ("tgt", batch.tgt_in)):
+        together = torch.cat([getattr(piece, name).ids for piece in pieces])
+        assert together[together != CONFIG.pad_id].tolist() == table[table != CONFIG.pad_id].tolist()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,8 @@ def test_states_and_gradients_are_autograds(changes: dict[str, Any]) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    batch = some_batch(4, *LENGTHS)
+    pairs = some_pairs(4, *LENGTHS)
+    batch = pairs.padded()
     is_real = batch.tgt_out != config.pad_id
     states = model.states(batch.src, batch.tgt_in)
     grad = torch.randn_like(states) * is_real[:, :, None]
@@ -152,16 +156,15 @@ def test_states_and_gradients_are_autograds(changes: dict[str, Any]) -> None:
     packed_model = Transformer(config).to(DEVICE)
     packed_model.load_state_dict({name: tensor.float() for name, tensor in model.state_dict().items()})
     flat = FlatParameters(packed_model, torch.float32)
-    [array] = ROOM.pack(batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy())
-    packing = ROOM.parts(torch.from_numpy(array).to(DEVICE))
+    [array] = ROOM.pack(ended(pairs.src), ended(pairs.tgt), BOS_ID)
     with torch.no_grad():
-        packed = PackedTransformer(packed_model, flat, num_positions=64)
-        found, tape = packed.forward(packing)
+        ours = PackedTransformer(packed_model, flat, num_positions=64)
+        found, tape = ours.forward(ROOM.parts(torch.from_numpy(array).to(DEVICE)))
         num_real = int(is_real.sum())
         torch.testing.assert_close(found[:num_real].double().cpu(), states[is_real], atol=1e-5, rtol=1e-5)
         packed_grad = torch.zeros_like(found)
         packed_grad[:num_real] = grad[is_real].to(packed_grad)
-        packed.backward(packed_grad, tape)
+        ours.backward(packed_grad, tape)
     for (name, expected), actual in zip(model.named_parameters(), packed_model.parameters(), strict=True):
         assert actual.grad is not None
         wanted = torch.zeros_like(expected) if expected.grad is None else expected.grad
@@ -173,7 +176,7 @@ def fused(config: ModelConfig = CONFIG, train: TrainConfig = TRAIN, room: Room =
     return FusedLearner(config, train, DEVICE, room)
 
 
-def learn(learner: Any, batches: list[Batch]) -> list[float]:
+def learn(learner: Any, batches: list[Pairs]) -> list[float]:
     totals = Totals(DEVICE)
     for batch in batches:
         learner.update([(0, learner.prepared(batch))], totals)
@@ -181,7 +184,7 @@ def learn(learner: Any, batches: list[Batch]) -> list[float]:
 
 
 def test_a_fused_learner_learns_what_a_plain_one_learns() -> None:
-    batches = [some_batch(seed, *LENGTHS) for seed in range(3)]
+    batches = [some_pairs(seed, *LENGTHS) for seed in range(3)]
     plain, ours = Learner(CONFIG, TRAIN, DEVICE, Processes()), fused()
     ours.restore(plain.weights(), {}, 0)
     for ours_sum, sum_ in zip(learn(ours, batches), learn(plain, batches), strict=True):
@@ -194,7 +197,7 @@ def test_a_fused_learner_learns_what_a_plain_one_learns() -> None:
 def test_with_r_drop_too() -> None:
     """Losses, and all gradients before Adam makes steps of them."""
     train = replace(TRAIN, r_drop=3.0, clip_norm=0.0)
-    batch = some_batch(1, *LENGTHS)
+    batch = some_pairs(1, *LENGTHS)
     plain, ours = Learner(CONFIG, train, DEVICE, Processes()), fused(train=train)
     ours.restore(plain.weights(), {}, 0)
     ours._apply = lambda: None
@@ -210,7 +213,7 @@ def test_r_drop_of_states_that_differ(monkeypatch: pytest.MonkeyPatch, pairs_in_
     """As passes with dropout leave them, which the two roads draw differently: from here on they must agree again."""
     monkeypatch.setattr(fused_module, "CHUNK", 2 * pairs_in_a_chunk * CONFIG.tgt_vocab_size)
     learner = fused(train=replace(TRAIN, r_drop=3.0))
-    [array] = learner.prepared(some_batch(1, *LENGTHS)).arrays
+    [array] = learner.prepared(some_pairs(1, *LENGTHS)).arrays
     learner._array.copy_(torch.from_numpy(array))
     learner._scale.fill_(0.5)
     states = torch.randn(2 * ROOM.tgt, CONFIG.d_model, device=DEVICE)
@@ -229,7 +232,7 @@ def test_r_drop_of_states_that_differ(monkeypatch: pytest.MonkeyPatch, pairs_in_
 
 
 def test_the_copies_of_r_drop_differ_by_dropout_alone() -> None:
-    batch = some_batch(1, *LENGTHS)
+    batch = some_pairs(1, *LENGTHS)
     dropped = replace(CONFIG, dropout=0.2)
 
     def losses(config: ModelConfig, r_drop: float) -> list[float]:
@@ -243,7 +246,7 @@ def test_the_copies_of_r_drop_differ_by_dropout_alone() -> None:
 
 @pytest.mark.parametrize("r_drop", [0.0, 2.0])
 def test_an_update_does_not_depend_on_how_it_is_cut(r_drop: float) -> None:
-    batch = some_batch(5, *LENGTHS)
+    batch = some_pairs(5, *LENGTHS)
     train = replace(TRAIN, r_drop=r_drop)
     narrow = Room(40, 40, CONFIG.src_vocab_size, CONFIG.tgt_vocab_size, CONFIG.pad_id)
     whole, cut = fused(train=train), fused(train=train, room=narrow)
@@ -256,7 +259,7 @@ def test_an_update_does_not_depend_on_how_it_is_cut(r_drop: float) -> None:
 def test_a_fused_learner_continues_bit_for_bit_and_as_a_plain_one_would(r_drop: float) -> None:
     train = replace(TRAIN, r_drop=r_drop)
     config = replace(CONFIG, dropout=0.2, embedding_dropout=0.1)
-    batches = [some_batch(seed, *LENGTHS) for seed in range(3)]
+    batches = [some_pairs(seed, *LENGTHS) for seed in range(3)]
     through = fused(config, train)
     learn(through, batches)
     begun = fused(config, train)
@@ -275,19 +278,19 @@ def test_a_fused_learner_continues_bit_for_bit_and_as_a_plain_one_would(r_drop: 
 
 def test_what_is_not_finite_changes_nothing() -> None:
     learner = fused()
-    learn(learner, [some_batch(6, *LENGTHS)])
+    learn(learner, [some_pairs(6, *LENGTHS)])
     before, state = learner.weights(), learner.optimizer_state()
     before = {name: tensor.clone() for name, tensor in before.items()}
     state = {name: tensor.clone() for name, tensor in state.items()}
     learner._flat.copy.fill_(math.nan)  # as overflow would leave it
-    sums = learn(learner, [some_batch(7, *LENGTHS)])
+    sums = learn(learner, [some_pairs(7, *LENGTHS)])
     assert sums[-1] == 1.0  # skipped
     assert all(torch.equal(tensor, before[name]) for name, tensor in learner.weights().items())
     assert all(torch.equal(tensor, state[name]) for name, tensor in learner.optimizer_state().items())
 
 
 def test_rows_that_are_left_over_count_for_nothing() -> None:
-    batch = some_batch(8, (5, 6), (7, 3))
+    batch = some_pairs(8, (5, 6), (7, 3))
     roomy = Room(128, 192, CONFIG.src_vocab_size, CONFIG.tgt_vocab_size, CONFIG.pad_id)
     narrow, wide = fused(room=replace(ROOM)), fused(room=roomy)
     for actual, expected in zip(learn(wide, [batch]), learn(narrow, [batch]), strict=True):

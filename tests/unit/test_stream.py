@@ -43,7 +43,7 @@ def test_every_pair_is_seen_once_in_each_epoch(bpe_dropout: float) -> None:
     orders = []
     for epoch in (0, 1):
         places = [Place(epoch, position) for position in range(len(stream.epoch(epoch)))]
-        seen = [text for place in places for text in texts_of(stream, stream.batch(place))]
+        seen = [text for place in places for text in texts_of(stream, stream.batch(place).padded())]
         assert sorted(seen) == everything
         orders.append(seen)
     assert orders[0] != orders[1]
@@ -65,7 +65,7 @@ def test_it_can_begin_anywhere(bpe_dropout: float) -> None:
     places, after = fresh.following(path[6][1], 3)
     assert (places, after) == path[7]
     for at in places:
-        one, other = stream.batch(at), fresh.batch(at)
+        one, other = stream.batch(at).padded(), fresh.batch(at).padded()
         assert one.src.tolist() == other.src.tolist() and one.tgt_out.tolist() == other.tgt_out.tolist()
 
 
@@ -87,10 +87,10 @@ def test_an_epoch_may_be_empty() -> None:
 
 def test_the_largest_batches_are_known() -> None:
     stream = make_stream()
-    sizes = [stream.batch(Place(0, position)).src.numel() for position in range(len(stream.epoch(0)))]
-    tried = [stream.batch(place) for place in stream.largest(0)]
+    sizes = [stream.batch(Place(0, position)).padded().src.numel() for position in range(len(stream.epoch(0)))]
+    tried = [stream.batch(place).padded() for place in stream.largest(0)]
     assert max(max(batch.src.numel(), batch.tgt_in.numel()) for batch in tried) >= 0.9 * max(sizes)
-    longest = max(stream.batch(Place(0, position)).src.shape[1] for position in range(len(stream.epoch(0))))
+    longest = max(stream.batch(Place(0, position)).padded().src.shape[1] for position in range(len(stream.epoch(0))))
     assert max(max(batch.src.shape[1], batch.tgt_in.shape[1]) for batch in tried) >= longest
 
 
@@ -100,7 +100,7 @@ def test_packed_batches_hold_what_there_is_room_for(bpe_dropout: float) -> None:
     stream = replace(make_stream(bpe_dropout=bpe_dropout), packed=True, batch_tokens=1)
     seen: list[str] = []
     for position in range(len(stream.epoch(0))):
-        batch = stream.batch(Place(0, position))
+        batch = stream.batch(Place(0, position)).padded()
         for ids, most in zip((batch.src, batch.tgt_out), stream.room(), strict=True):
             assert int((ids != PAD_ID).sum(1).max()) <= most
         seen += texts_of(stream, batch)
