@@ -18,7 +18,7 @@ import torch
 
 from regard.bench.model import matmul_ceiling
 from regard.config import ModelConfig, TrainConfig, model_preset
-from regard.data.batch import PackedBatch, Pairs
+from regard.data.batch import PackedBatch, Pairs, packed
 from regard.data.batching import PairLengths, packed_batches, packed_room
 from regard.data.store import PairStore
 from regard.kernels import attention
@@ -64,18 +64,18 @@ def main() -> None:
         agree(model, train, room, [batch(n) for n in range(options.agreement)], device)
     began = time.perf_counter()
     batches = [batch(n) for n in range(32)]
-    collating = time.perf_counter() - began
+    drawing = time.perf_counter() - began
     learner = FusedLearner(model, train, device, room)
-    print(f"the learner is there after {time.perf_counter() - began - collating:.1f} s", flush=True)
+    print(f"the learner is there after {time.perf_counter() - began - drawing:.1f} s", flush=True)
     began = time.perf_counter()
-    packed = [learner.prepared(one) for one in batches]
+    ready = [packed(one, room) for one in batches]
     packing = time.perf_counter() - began
-    print(f"collating {1000 * collating / 32:.1f} ms and packing {1000 * packing / 32:.1f} ms a batch", flush=True)
+    print(f"drawing {1000 * drawing / 32:.1f} ms and packing {1000 * packing / 32:.1f} ms a batch", flush=True)
     ceiling = matmul_ceiling(device, torch.bfloat16)
     print(f"matrix products: {ceiling / 1e12:.0f} TFLOP/s", flush=True)
-    measure(learner, packed, options.updates, device)
+    measure(learner, ready, options.updates, device)
     if options.profile:
-        profile(learner, packed, device)
+        profile(learner, ready, device)
     if options.blocks:
         for block, stride, warps in (
             (64, 64, 4),
@@ -89,20 +89,20 @@ def main() -> None:
             try:
                 attention.BLOCK, attention.STRIDE, attention.WARPS = block, stride, warps
                 print(f"blocks of {block} × {stride}, {warps} warps:", end=" ", flush=True)
-                measure(FusedLearner(model, train, device, room), packed, options.updates // 2, device)
+                measure(FusedLearner(model, train, device, room), ready, options.updates // 2, device)
             except Exception as error:
                 print(repr(error)[:200], flush=True)
 
 
-def measure(learner: FusedLearner, packed: list[PackedBatch], updates: int, device: torch.device) -> None:
+def measure(learner: FusedLearner, ready: list[PackedBatch], updates: int, device: torch.device) -> None:
     totals = Totals(device)
     for number in range(5):
-        learner.update([(0, packed[number])], totals)
+        learner.update([(0, ready[number])], totals)
     torch.cuda.synchronize()
     began = time.perf_counter()
     tokens = 0
     for number in range(updates):
-        one = packed[number % len(packed)]
+        one = ready[number % len(ready)]
         learner.update([(0, one)], totals)
         tokens += one.num_tokens
     launched = time.perf_counter() - began
@@ -133,7 +133,7 @@ def agree(model: ModelConfig, train: TrainConfig, room: Room, batches: list[Pair
         losses = []
         for one in batches:
             totals = Totals(device)
-            learner.update([(0, learner.prepared(one))], totals)
+            learner.update([(0, one.padded() if "plain" in name else packed(one, room))], totals)
             sums = totals.to_list()
             losses.append(sums[1] / sums[2])
         lines[name] = losses
@@ -150,14 +150,14 @@ def agree(model: ModelConfig, train: TrainConfig, room: Room, batches: list[Pair
     )
 
 
-def profile(learner: FusedLearner, packed: list[PackedBatch], device: torch.device) -> None:
+def profile(learner: FusedLearner, ready: list[PackedBatch], device: torch.device) -> None:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as recording
 
     totals = Totals(device)
     with recording(activities=[ProfilerActivity.CUDA]) as seen:
         for number in range(5):
-            learner.update([(0, packed[number])], totals)
+            learner.update([(0, ready[number])], totals)
         torch.cuda.synchronize()
     times: dict[str, list[float]] = defaultdict(list)
     for event in seen.events():

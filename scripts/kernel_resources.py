@@ -27,7 +27,7 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import Pairs
+from regard.data.batch import Pairs, packed
 from regard.data.store import Ragged
 from regard.kernels.decoding import attend_to_past, attend_to_source
 from regard.model.packing import Room
@@ -123,7 +123,7 @@ def train(model: ModelConfig, *, r_drop: float) -> None:
     room = Room(TOKENS, TOKENS, VOCAB_SIZE, VOCAB_SIZE, model.pad_id, 2 if r_drop else 1)
     learner = FusedLearner(model, config, torch.device("cpu"), room)
     rows = Ragged.of([[model.pad_id + 5] * (TOKENS // 3)] * 2)
-    learner.update([(0, learner.prepared(Pairs(rows, rows)))], Totals(torch.device("cpu")))
+    learner.update([(0, packed(Pairs(rows, rows), room))], Totals(torch.device("cpu")))
 
 
 def decode(model: ModelConfig, *, width: int) -> None:

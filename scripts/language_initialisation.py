@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from regard.checkpoint import Run
+from regard.data.batch import padded
 from regard.data.stream import Place
 from regard.model.language import LanguageModel
 from regard.text.tokenizer import Tokenizer
@@ -47,7 +48,7 @@ def loss_after(run: Run, embedding: float | None, *, shrunk: bool, seed: int) ->
     give_values(learner.model, embedding, shrunk=shrunk)
     places, _ = stream.following(Place(0, 0), STEPS)
     for place in places:
-        learner.update([(0, learner.prepared(stream.batch(place)))], totals)
+        learner.update([(0, padded(stream.batch(place)))], totals)
     return open_validation(config, folder, tokenizer, batch_tokens=2048).validate(learner.model).nll
 
 

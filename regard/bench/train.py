@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +26,11 @@ from regard.data.report import read_report
 from regard.data.store import PairStore
 from regard.data.stream import Place
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from regard.train.batches import BatchMaker
 from regard.train.device import find_device, synchronize
 from regard.train.distributed import Processes
 from regard.train.metrics import Totals
-from regard.train.plan import learner_for, open_stream, settled, with_kernels
+from regard.train.plan import learner_for, open_stream, room_for, settled, with_kernels
 
 Update = Callable[[], int]  # one update; how many real target tokens it learnt from
 
@@ -111,22 +111,20 @@ def longest(store: PairStore) -> int:
 def ours(model: ModelConfig, train: TrainConfig, data: Path, tokenizer: Tokenizer, device: torch.device) -> Contestant:
     """As `regard train` does it."""
     stream, totals = open_stream(data, train, tokenizer), Totals(device)
-    learner = learner_for(model, train, device, Processes(), stream)
+    room = room_for(model, train, device, Processes(), stream)
+    learner = learner_for(model, train, device, Processes(), room)
+    make = BatchMaker(stream, train.accumulation, Processes(), room)
+    loader = Loader(make)
     place = Place(0, 0)
-
-    def batches(place: Place) -> tuple[list[tuple[int, Any]], Place]:
-        places, after = stream.following(place, train.accumulation)
-        return [(number, learner.prepared(stream.batch(at))) for number, at in enumerate(places)], after
-
-    loader = Loader[list[tuple[int, Any]]]()
 
     def update() -> int:
         nonlocal place
-        taken, place = loader.take(place, batches) if device.type == "cuda" else batches(place)
+        taken = loader.take(place) if device.type == "cuda" else make(place)
+        place = make.after(place)
         learner.update(taken, totals)
         return sum(batch.num_tokens for _, batch in taken)
 
-    return Contestant("regard", update, stream.padding(0), rest=loader.close)
+    return Contestant("regard", update, stream.padding(0), rest=loader.pause)
 
 
 def flops_per_token(config: ModelConfig, store: PairStore) -> float:

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.data.store import Ragged, Row
-from regard.model.packing import Sentences
+from regard.model.packing import Room, Sentences
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -109,6 +109,17 @@ def of_similar_lengths(drawn: Drawn, batch_tokens: int) -> list[Drawn]:
         if (row - starts[-1] + 1) * length > batch_tokens and row > starts[-1]:
             starts.append(row)
     return [drawn.take(rows) for rows in np.split(order, starts[1:])]
+
+
+def padded(drawn: Drawn) -> AnyBatch:
+    """As torch's kernels take it."""
+    return drawn.padded() if isinstance(drawn, Pairs) else drawn
+
+
+def packed(drawn: Drawn, room: Room) -> PackedBatch:
+    """As our own take it."""
+    assert isinstance(drawn, Pairs)
+    return PackedBatch(room.pack(ended(drawn.src), ended(drawn.tgt), BOS_ID), drawn.num_tokens)
 
 
 def collate(src: Sequence[Row], tgt: Sequence[Row]) -> Batch:

@@ -6,7 +6,6 @@ one kernel after the other, which is how they are tested.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,14 +14,13 @@ from torch import Tensor
 
 from regard.checkpoint import on_cpu
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import Drawn, PackedBatch, Pairs, ended
+from regard.data.batch import PackedBatch
 from regard.kernels.adam import adam_
 from regard.kernels.cross_entropy import cross_entropy_, paired_cross_entropy_
 from regard.model.packed import PackedTransformer, add_product
 from regard.model.packing import Ints, Room, empty_array
 from regard.model.parameters import FlatParameters
 from regard.model.transformer import Transformer
-from regard.text.tokenizer import BOS_ID
 from regard.train.loss import Loss
 from regard.train.metrics import Totals
 from regard.train.schedule import rate_of
@@ -38,7 +36,8 @@ class FusedLearner:
         self.config = config
         self.device = device
         self.step = 0
-        self.room = room = replace(room, copies=2 if config.r_drop else 1)  # whose dropout differs, as their rows do
+        assert room.copies == (2 if config.r_drop else 1)
+        self.room = room
         torch.manual_seed(config.seed)
         self.model = Transformer(model_config).to(device)
         self._flat = FlatParameters(self.model, getattr(torch, config.precision))
@@ -64,11 +63,6 @@ class FusedLearner:
     def learning_rate(self) -> float:
         """Of the last update."""
         return rate_of(self.config, self.model.config.d_model, self.step)
-
-    def prepared(self, pairs: Drawn) -> PackedBatch:
-        """What `update` takes, made anywhere, ahead of time."""
-        assert isinstance(pairs, Pairs)
-        return PackedBatch(self.room.pack(ended(pairs.src), ended(pairs.tgt), BOS_ID), pairs.num_tokens)
 
     def update(self, batches: Sequence[tuple[int, PackedBatch]], totals: Totals) -> None:
         """One step of Adam on the mean loss over the tokens of all batches, each of which has a number."""

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.checkpoint import on_cpu
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import AnyBatch, Drawn, Pairs
+from regard.data.batch import AnyBatch
 from regard.model.kinds import Model, build
 from regard.train.distributed import Processes
 from regard.train.loss import Loss, paired_cross_entropy, smoothed_cross_entropy
@@ -102,10 +102,6 @@ class Learner:
 
     def _learning_rate(self, step: int) -> float:
         return rate_of(self.config, self._d_model, step)  # as it is now: a run by the clock may have been planned anew
-
-    def prepared(self, drawn: Drawn) -> AnyBatch:
-        """What `update` takes, made anywhere, ahead of time."""
-        return drawn.padded() if isinstance(drawn, Pairs) else drawn
 
     def update(self, batches: Sequence[tuple[int, AnyBatch]], totals: Totals) -> None:
         """One step of Adam on the mean loss over the tokens of all processes' batches. `batches` are this process's, each

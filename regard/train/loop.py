@@ -20,11 +20,12 @@ import torch
 import regard
 from regard.checkpoint import Checkpoint, Run, Weights
 from regard.config import RunConfig
-from regard.data.batch import of_similar_lengths
-from regard.data.loader import Loader
+from regard.data.batch import padded
+from regard.data.loader import Loader, Worker
 from regard.data.stream import BatchStream, Place
 from regard.data.windows import TextStream
 from regard.text.tokenizer import Tokenizer
+from regard.train.batches import BatchMaker, num_workers
 from regard.train.device import advice_on_memory, synchronize
 from regard.train.distributed import Processes
 from regard.train.health import attention_health, complaints
@@ -32,7 +33,7 @@ from regard.train.keeping import Writer, publish_average, publish_weights, steps
 from regard.train.learner import Learner
 from regard.train.metrics import Totals, append_line, cut_back, line_of, size_on_disk
 from regard.train.page import write_page
-from regard.train.plan import learner_for, open_training_text, steps_by_the_clock, with_steps
+from regard.train.plan import learner_for, open_training_text, room_for, steps_by_the_clock, with_steps
 from regard.train.progress import Display, memory_bytes
 from regard.train.tensorboard import EventFiles
 from regard.train.validation import Validation, ValidationText, open_validation
@@ -87,9 +88,15 @@ class Training:
             raise ValueError(f"{folder} is not the text this run was begun with: its subwords are others")
         self.stream = open_training_text(folder, config.model, config.train, tokenizer)
         self.valid = open_validation(config, folder, tokenizer, batch_tokens=max(2048, self.stream.batch_tokens))
+        room = room_for(config.model, config.train, device, processes, self.stream)
+        self._make = BatchMaker(self.stream, config.train.accumulation, processes, room)
+        opened = partial(BatchMaker.opened, run.folder, folder, config, processes, room)
+        workers = [Worker(opened) for _ in range(num_workers(config.train, device, processes))]  # they begin meanwhile
+        self._loader = Loader(self._make, workers)
+        # On a CPU, whoever makes batches ahead takes time from who learns.
+        self._is_ahead = device.type == "cuda" or bool(workers)
         with self.advice_on_memory():
-            self.learner = learner_for(config.model, config.train, device, processes, self.stream)
-        self._loader: Loader[list[tuple[int, Any]]] = Loader()
+            self.learner = learner_for(config.model, config.train, device, processes, room)
         self._writer = Writer(beside=device.type == "cuda")  # a CPU's weights change in place, and its cores are busy
         self.totals = Totals(device)
         self.place = Place(0, 0)
@@ -146,7 +153,7 @@ class Training:
         with self.advice_on_memory():
             (following, *_), _ = self.stream.following(self.place, 1)
             for place in self.stream.largest(following.epoch):
-                self.learner.loss(self.learner.prepared(self.stream.batch(place))).total.backward()
+                self.learner.loss(padded(self.stream.batch(place))).total.backward()
             synchronize(self.device)
         self.learner.model.zero_grad(set_to_none=True)
 
@@ -185,22 +192,9 @@ class Training:
         return steps, self.processes.from_main(-(-steps // times))
 
     def _update(self, place: Place) -> Place:
-        # On a CPU, whoever makes batches ahead takes time from who learns.
-        ahead = self.device.type == "cuda"
-        batches, place = self._loader.take(place, self._batches) if ahead else self._batches(place)
+        batches = self._loader.take(place) if self._is_ahead else self._make(place)
         self.learner.update(batches, self.totals)
-        return place
-
-    def _batches(self, place: Place) -> tuple[list[tuple[int, Any]], Place]:
-        """This process's share of the update that begins here, as its learner takes them, and the place after it."""
-        places, place = self.stream.following(place, self.config.train.accumulation)
-        share = list(enumerate(places))[self.processes.rank :: self.processes.count]
-        drawn = [(number, self.stream.batch(at)) for number, at in share]
-        if isinstance(self.learner, Learner) and isinstance(self.stream, BatchStream) and self.stream.packed:
-            # A run that our own kernels began goes on without them: of sentences of all lengths, those that pad little.
-            pieces = [piece for _, pairs in drawn for piece in of_similar_lengths(pairs, self.stream.batch_tokens)]
-            drawn = [(self.processes.rank + number * self.processes.count, one) for number, one in enumerate(pieces)]
-        return [(number, self.learner.prepared(one)) for number, one in drawn], place
+        return self._make.after(place)
 
     def go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         """Until the last step, or until it stops early."""

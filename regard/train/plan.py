@@ -84,18 +84,26 @@ def _obstacle(config: TrainConfig, model: ModelConfig, num_processes: int) -> st
     return unserved(model)
 
 
-def learner_for(
+def room_for(
     model: ModelConfig, config: TrainConfig, device: torch.device, processes: Processes, stream: Stream
-) -> AnyLearner:
-    """By our own kernels, or by torch's: what was begun with the former can go on elsewhere, over the same batches."""
+) -> Room | None:
+    """Of the batches that our own kernels learn from; None where torch's do. What was begun with ours can go on elsewhere,
+    over the same batches."""
     if config.kernels != "on" or processes.count > 1 or not runs_kernels(device):
+        return None
+    assert isinstance(stream, BatchStream)
+    copies = 2 if config.r_drop else 1  # whose dropout differs, as their rows do
+    return Room(*stream.room(), model.src_vocab_size, model.tgt_vocab_size, model.pad_id, copies)
+
+
+def learner_for(
+    model: ModelConfig, config: TrainConfig, device: torch.device, processes: Processes, room: Room | None
+) -> AnyLearner:
+    if room is None:
         return Learner(model, config, device, processes)
     from regard.train.fused import FusedLearner
 
-    assert isinstance(stream, BatchStream)
-    return FusedLearner(
-        model, config, device, Room(*stream.room(), model.src_vocab_size, model.tgt_vocab_size, model.pad_id)
-    )
+    return FusedLearner(model, config, device, room)
 
 
 def settled(config: TrainConfig, stream: Stream, num_processes: int) -> TrainConfig:

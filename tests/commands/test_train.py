@@ -1,6 +1,7 @@
 """`regard train` as a person types it: from text to a run, stopped and continued, damaged, extended, refined."""
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from regard.checkpoint import Checkpoint, Run, sha256
 from regard.config import RunConfig
 from regard.data.stream import Place
 from regard.train import learner, loop
+from regard.train.batches import Batches, BatchMaker
 from regard.train.command import run as train_command
 from regard.train.keeping import Writer
 from regard.train.loop import Training
@@ -344,6 +346,28 @@ def test_written_beside_the_updates_it_ends_the_same(corpus: Path, monkeypatch: 
     assert at_once, "no update while a checkpoint was written"
     assert Run(corpus / "written beside").saved_steps() == Run(corpus / "written in between").saved_steps()
     assert digests(corpus / "written beside") == digests(corpus / "written in between")
+
+
+def test_processes_that_cut_words_anew_change_nothing(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, for which BPE-dropout would be too slow on one core."""
+    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
+    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
+    settings = {"steps": STEPS, "bpe_dropout": 0.1, "accumulation": 2, "batch_tokens": 256, "device": "cpu"}
+    given = {"preset": "tiny", "data": data, "train": settings}
+    train_command(given, corpus / "cut here")
+    made_here = list[Place]()
+    monkeypatch.setattr(loop, "num_workers", lambda *_: 2)
+    make = BatchMaker.__call__
+
+    def watched(self: BatchMaker, place: Place) -> Batches:
+        made_here.append(place)
+        return make(self, place)
+
+    monkeypatch.setattr(BatchMaker, "__call__", watched)
+    train_command(given, corpus / "cut elsewhere")
+    assert not made_here
+    assert digests(corpus / "cut elsewhere") == digests(corpus / "cut here")
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.slow

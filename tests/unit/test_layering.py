@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
     {"evaluate"},
     {"train.learner", "train.fused", "train.validation", "exchange"},
     {"train.plan", "train.progress", "train.page"},
-    {"train.keeping"},
+    {"train.keeping", "train.batches"},
     {"train.loop", "train.flags", "inspection"},
     {"train.command", "train.average"},
     {"serve", "lab", "bench"},

@@ -1,54 +1,134 @@
-"""Batches made ahead are those that would have been made on the spot."""
+"""Batches made ahead are those that would have been made on the spot, whoever makes them."""
 
+import multiprocessing
+import os
+import signal
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 
-from regard.data.loader import AHEAD, Loader
+from regard.data.loader import AHEAD, Loader, Maker, Worker
 from regard.data.stream import Place
 
 
-def make(place: Place) -> tuple[str, Place]:
-    return f"{place.epoch}.{place.position}", Place(place.epoch, place.position + 1)
+@dataclass
+class Numbers:
+    """Says where it was asked, and by which process."""
+
+    made: list[Place] = field(default_factory=list)
+
+    def __call__(self, place: Place) -> tuple[str, int]:
+        self.made.append(place)
+        return f"{place.epoch}.{place.position}", os.getpid()
+
+    def after(self, place: Place) -> Place:
+        return Place(place.epoch, place.position + 1)
+
+
+@dataclass
+class Broken(Numbers):
+    """Fails at one place."""
+
+    at: int = 2
+
+    def __call__(self, place: Place) -> tuple[str, int]:
+        if place.position == self.at:
+            raise ValueError("the text is gone")
+        return super().__call__(place)
+
+
+def taken(loader: Loader[tuple[str, int]], first: Place, count: int) -> list[tuple[str, int]]:
+    return [loader.take(Place(first.epoch, first.position + number)) for number in range(count)]
 
 
 def test_one_after_the_other_and_from_any_place() -> None:
-    loader = Loader[str]()
-    place, found = Place(0, 0), []
-    for _ in range(3 * AHEAD):
-        what, place = loader.take(place, make)
-        found.append(what)
-    assert found == [f"0.{number}" for number in range(3 * AHEAD)]
-    assert loader.take(Place(5, 2), make) == ("5.2", Place(5, 3))  # as after a measurement, when everything is put back
-    assert loader.take(Place(5, 3), make) == ("5.3", Place(5, 4))
+    loader = Loader[tuple[str, int]](Numbers())
+    found = taken(loader, Place(0, 0), 3 * AHEAD)
+    assert found == [(f"0.{number}", os.getpid()) for number in range(3 * AHEAD)]
+    assert loader.take(Place(5, 2))[0] == "5.2"  # as after a measurement, when everything is put back
+    assert loader.take(Place(5, 3))[0] == "5.3"
     loader.close()
 
 
-def test_an_error_reaches_whoever_takes() -> None:
-    def broken(place: Place) -> tuple[str, Place]:
-        if place.position == 2:
-            raise ValueError("the text is gone")
-        return make(place)
-
-    loader = Loader[str]()
-    loader.take(Place(0, 0), broken)
-    loader.take(Place(0, 1), broken)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_error_reaches_whoever_takes(num_workers: int) -> None:
+    loader = Loader[tuple[str, int]](Broken(), [Worker[tuple[str, int]](Broken) for _ in range(num_workers)])
+    taken(loader, Place(0, 0), 2)
     with pytest.raises(ValueError, match="the text is gone"):
-        loader.take(Place(0, 2), broken)
-    assert loader.take(Place(0, 0), broken)[0] == "0.0"
+        loader.take(Place(0, 2))
+    assert loader.take(Place(0, 0))[0] == "0.0"
     loader.close()
 
 
 def test_it_does_not_run_far_ahead_and_ends_when_closed() -> None:
-    made = []
-
-    def counted(place: Place) -> tuple[str, Place]:
-        made.append(place)
-        return make(place)
-
-    threads = threading.active_count()
-    loader = Loader[str]()
-    loader.take(Place(0, 0), counted)
+    threads, make = threading.active_count(), Numbers()
+    loader = Loader[tuple[str, int]](make)
+    loader.take(Place(0, 0))
     loader.close()
-    assert len(made) <= AHEAD + 2
+    assert len(make.made) <= AHEAD + 2
     assert threading.active_count() == threads
+
+
+def workers_of(opened: Callable[[], Maker[tuple[str, int]]], count: int = 3) -> list[Worker[tuple[str, int]]]:
+    return [Worker(opened) for _ in range(count)]
+
+
+def test_processes_make_what_the_thread_would_have_made() -> None:
+    make = Numbers()
+    loader = Loader[tuple[str, int]](make, workers_of(Numbers))
+    found = taken(loader, Place(0, 0), 20)
+    assert [what for what, _ in found] == [f"0.{number}" for number in range(20)]
+    makers = {process for _, process in found}
+    assert len(makers) == 3 and os.getpid() not in makers and not make.made
+    loader.pause()  # while some have been asked already
+    assert [what for what, _ in taken(loader, Place(7, 4), 5)] == ["7.4", "7.5", "7.6", "7.7", "7.8"]
+    loader.close()
+    assert not multiprocessing.active_children()
+    assert loader.take(Place(7, 9)) == ("7.9", os.getpid())
+    loader.close()
+
+
+def test_what_a_lost_process_should_have_made_is_made() -> None:
+    """Whoever needs memory may kill one, at any moment."""
+    make = Numbers()
+    loader = Loader[tuple[str, int]](make, workers_of(Numbers))
+    [(_, lost), *_] = found = taken(loader, Place(0, 0), 5)
+    os.kill(lost, signal.SIGKILL)
+    found += taken(loader, Place(0, 5), 30)
+    assert [what for what, _ in found] == [f"0.{number}" for number in range(35)]
+    assert lost not in {process for _, process in found[-10:]} and len({process for _, process in found[-10:]}) == 2
+    loader.close()
+
+
+def test_signals_to_the_group_do_not_reach_processes_and_they_end_with_their_owner() -> None:
+    """Ctrl-C is for who learns: it stops when its update is done, and needs batches until then."""
+    here, there = multiprocessing.Pipe()
+    owner = multiprocessing.get_context("spawn").Process(target=own_a_worker, args=(there,))
+    owner.start()
+    worker = here.recv()
+    assert os.getpgid(worker) != os.getpgid(owner.pid or 0)
+    owner.kill()
+    owner.join()
+    for _ in range(200):
+        if not is_running(worker):
+            return
+        time.sleep(0.05)
+    pytest.fail("the process outlived its owner")
+
+
+def own_a_worker(pipe: "multiprocessing.connection.Connection") -> None:
+    loader = Loader[tuple[str, int]](Numbers(), workers_of(Numbers, 1))
+    pipe.send(loader.take(Place(0, 0))[1])
+    time.sleep(60)
+
+
+def is_running(process: int) -> bool:
+    """A zombie that nobody has waited for is not."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import Pairs, ended
+from regard.data.batch import Pairs, packed
 from regard.data.store import Ragged
 from regard.kernels.intervals import Intervals
 from regard.model.packed import PackedTransformer
 from regard.model.packing import Packing, Room, empty_array, unserved
 from regard.model.parameters import FlatParameters
 from regard.model.transformer import Transformer
-from regard.text.tokenizer import BOS_ID
 from regard.train import fused as fused_module
 from regard.train.distributed import Processes
 from regard.train.fused import FusedLearner
@@ -47,9 +46,8 @@ def some_pairs(seed: int, *lengths: tuple[int, int]) -> Pairs:
     return Pairs(*(Ragged.of(side) for side in sides))
 
 
-def packed(pairs: Pairs, room: Room = ROOM) -> list[Packing]:
-    arrays = room.pack(ended(pairs.src), ended(pairs.tgt), BOS_ID)
-    return [room.parts(torch.from_numpy(array)) for array in arrays]
+def packings(pairs: Pairs, room: Room = ROOM) -> list[Packing]:
+    return [room.parts(torch.from_numpy(array)) for array in packed(pairs, room).arrays]
 
 
 LENGTHS = ((3, 5), (12, 9), (30, 37), (1, 2))
@@ -57,7 +55,7 @@ LENGTHS = ((3, 5), (12, 9), (30, 37), (1, 2))
 
 def test_packing_says_who_may_attend_to_whom_as_the_masks_do() -> None:
     pairs = some_pairs(1, *LENGTHS)
-    batch, [packing] = pairs.padded(), packed(pairs)
+    batch, [packing] = pairs.padded(), packings(pairs)
     is_src, is_tgt = batch.src != CONFIG.pad_id, batch.tgt_out != CONFIG.pad_id
     assert packing.src.ids[: int(is_src.sum())].tolist() == batch.src[is_src].tolist()
     assert packing.tgt.ids[: int(is_tgt.sum())].tolist() == batch.tgt_in[is_tgt].tolist()
@@ -83,7 +81,7 @@ def test_packing_says_who_may_attend_to_whom_as_the_masks_do() -> None:
 
 
 def test_packing_sorts_the_rows_by_token() -> None:
-    [packing] = packed(some_pairs(2, *LENGTHS))
+    [packing] = packings(some_pairs(2, *LENGTHS))
     side = packing.src
     for token in range(CONFIG.src_vocab_size):
         rows = side.order[side.starts[token] : side.starts[token + 1]].tolist()
@@ -95,7 +93,7 @@ def test_copies_stand_behind_each_other_and_see_only_themselves() -> None:
     pairs = some_pairs(2, *LENGTHS)
     room = replace(ROOM, src=60, tgt=70)
     rooms = room, replace(room, copies=2)
-    [one], [two] = (packed(pairs, each) for each in rooms)
+    [one], [two] = (packings(pairs, each) for each in rooms)
     assert torch.equal(two.targets, one.targets)
     for name, rows in (("src", 60), ("tgt", 70)):
         side, single = getattr(two, name), getattr(one, name)
@@ -124,7 +122,7 @@ def seen(intervals: Intervals) -> tuple[Tensor, Tensor]:
 
 def test_what_does_not_fit_is_cut_between_sentences() -> None:
     pairs = some_pairs(3, (30, 20), (30, 20), (10, 40), (60, 5))
-    batch, pieces = pairs.padded(), packed(pairs)
+    batch, pieces = pairs.padded(), packings(pairs)
     assert [int((piece.src.ids != CONFIG.pad_id).sum()) for piece in pieces] == [62, 11, 61]  # EOS counted
     for name, table in (("src", batch.src), ("tgt", batch.tgt_in)):
         together = torch.cat([getattr(piece, name).ids for piece in pieces])
@@ -156,7 +154,7 @@ def test_states_and_gradients_are_autograds(changes: dict[str, Any]) -> None:
     packed_model = Transformer(config).to(DEVICE)
     packed_model.load_state_dict({name: tensor.float() for name, tensor in model.state_dict().items()})
     flat = FlatParameters(packed_model, torch.float32)
-    [array] = ROOM.pack(ended(pairs.src), ended(pairs.tgt), BOS_ID)
+    [array] = packed(pairs, ROOM).arrays
     with torch.no_grad():
         ours = PackedTransformer(packed_model, flat, num_positions=64)
         found, tape = ours.forward(ROOM.parts(torch.from_numpy(array).to(DEVICE)))
@@ -173,13 +171,13 @@ def test_states_and_gradients_are_autograds(changes: dict[str, Any]) -> None:
 
 
 def fused(config: ModelConfig = CONFIG, train: TrainConfig = TRAIN, room: Room = ROOM) -> FusedLearner:
-    return FusedLearner(config, train, DEVICE, room)
+    return FusedLearner(config, train, DEVICE, replace(room, copies=2 if train.r_drop else 1))
 
 
 def learn(learner: Any, batches: list[Pairs]) -> list[float]:
     totals = Totals(DEVICE)
     for batch in batches:
-        learner.update([(0, learner.prepared(batch))], totals)
+        learner.update([(0, packed(batch, learner.room) if isinstance(learner, FusedLearner) else batch.padded())], totals)
     return totals.to_list()
 
 
@@ -213,7 +211,7 @@ def test_r_drop_of_states_that_differ(monkeypatch: pytest.MonkeyPatch, pairs_in_
     """As passes with dropout leave them, which the two roads draw differently: from here on they must agree again."""
     monkeypatch.setattr(fused_module, "CHUNK", 2 * pairs_in_a_chunk * CONFIG.tgt_vocab_size)
     learner = fused(train=replace(TRAIN, r_drop=3.0))
-    [array] = learner.prepared(some_pairs(1, *LENGTHS)).arrays
+    [array] = packed(some_pairs(1, *LENGTHS), learner.room).arrays
     learner._array.copy_(torch.from_numpy(array))
     learner._scale.fill_(0.5)
     states = torch.randn(2 * ROOM.tgt, CONFIG.d_model, device=DEVICE)
@@ -250,7 +248,7 @@ def test_an_update_does_not_depend_on_how_it_is_cut(r_drop: float) -> None:
     train = replace(TRAIN, r_drop=r_drop)
     narrow = Room(40, 40, CONFIG.src_vocab_size, CONFIG.tgt_vocab_size, CONFIG.pad_id)
     whole, cut = fused(train=train), fused(train=train, room=narrow)
-    assert [len(learner.prepared(batch).arrays) for learner in (whole, cut)] == [1, 3]
+    assert [len(packed(batch, learner.room).arrays) for learner in (whole, cut)] == [1, 3]
     for actual, expected in zip(learn(cut, [batch]), learn(whole, [batch]), strict=True):
         assert actual == pytest.approx(expected, rel=1e-5)
 

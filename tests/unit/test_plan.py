@@ -13,7 +13,9 @@ import torch
 from regard.config import CorpusConfig, DataConfig, RunConfig, TrainConfig
 from regard.data.batch import Batch
 from regard.data.batching import PairLengths, padding_share
-from regard.train import plan
+from regard.train import batches, plan
+from regard.train.batches import num_workers
+from regard.train.distributed import Processes
 from regard.train.plan import (
     accumulation_for,
     batch_tokens,
@@ -95,6 +97,16 @@ class _SmallCard:
     def update(self, batches: list[tuple[int, Batch]], _totals: object) -> None:
         if batches[0][1].src.numel() > 5000:
             raise torch.OutOfMemoryError
+
+
+def test_only_a_gpu_has_words_cut_by_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "num_cores", lambda: 8)
+    cutting, gpu = TrainConfig(bpe_dropout=0.1), torch.device("cuda")
+    assert num_workers(cutting, gpu, Processes()) == 7
+    assert num_workers(cutting, gpu, Processes(0, 0, 4)) == 1  # whose cores the four share
+    assert num_workers(cutting, torch.device("cpu"), Processes()) == num_workers(TrainConfig(), gpu, Processes()) == 0
+    monkeypatch.setattr(batches, "num_cores", lambda: 1)
+    assert num_workers(cutting, gpu, Processes()) == 0
 
 
 def test_the_largest_batch_is_found_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
