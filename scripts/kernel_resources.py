@@ -59,7 +59,7 @@ class Resources:
 
     @property
     def occupancy(self) -> float:
-        """The share of a multiprocessor's warps that these programs may fill at once."""
+        """The share of a multiprocessor's warps that these programs may fill at once, by registers and shared memory."""
         of_registers = REGISTERS // (-(-self.registers // 8) * 8 * 32 * self.warps)
         of_shared = SHARED[self.capability][1] * 1024 // (self.shared + 1024)
         programs = min(of_registers, of_shared, WARPS[self.capability] // self.warps)

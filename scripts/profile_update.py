@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.config import TRAIN_PRESETS, ModelConfig, TrainConfig, model_preset
-from regard.data.batch import ended
+from regard.data.batch import packed
 from regard.data.stream import Place
 from regard.model.packing import Room
-from regard.text.tokenizer import BOS_ID, Tokenizer
+from regard.text.tokenizer import Tokenizer
 from regard.train.device import find_device, synchronize
 from regard.train.distributed import Processes
 from regard.train.learner import Learner
@@ -46,12 +46,8 @@ def main() -> None:
     stream = open_stream(options.prepared, train, tokenizer)
     learner, totals = Learner(model, train, device, Processes()), Totals(device)
     batch = stream.batch(Place(0, 0)).padded()
-    packed = replace(stream, packed=True)
-    room = Room(*packed.room(), model.src_vocab_size, model.tgt_vocab_size, model.pad_id)
-
-    def pack() -> None:
-        pairs = packed.batch(Place(0, 0))
-        room.pack(ended(pairs.src), ended(pairs.tgt), BOS_ID)
+    of_any_length = replace(stream, packed=True)
+    room = Room(*of_any_length.room(), model.src_vocab_size, model.tgt_vocab_size, model.pad_id)
 
     def timed(what: str, work: Callable[[], object]) -> None:
         work()
@@ -65,7 +61,7 @@ def main() -> None:
     shapes = f"sources {tuple(batch.src.shape)}, targets {tuple(batch.tgt_in.shape)}"
     print(f"{options.preset} on {device}, {train.precision}; {shapes}")
     timed("padding", lambda: stream.batch(Place(0, 0)).padded())
-    timed("packing instead", pack)
+    timed("packing instead", lambda: packed(of_any_length.batch(Place(0, 0)), room))
     timed("forward", lambda: learner.loss(batch))
     timed("forward and backward", lambda: learner.loss(batch).total.backward())  # noqa: PLW0108 - a new graph each time
     timed("a whole update", lambda: learner.update([(0, batch)], totals))

@@ -6,10 +6,12 @@ made is made by the thread.
 
 import multiprocessing
 import os
+import pickle
+import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from queue import Full, Queue
 from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -20,7 +22,6 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 AHEAD = 4  # updates
 PATIENCE = 0.1  # seconds between two looks at whether anyone still wants more
-GRACE = 10.0  # seconds that a process has to end
 
 
 @runtime_checkable
@@ -46,40 +47,63 @@ class Worker(Generic[T]):
         context = multiprocessing.get_context("spawn")  # whoever has talked to a GPU must not be forked
         self._pipe, its_pipe = context.Pipe()
         self._process = context.Process(target=_serve, args=(opened, its_pipe), daemon=True)
-        self._process.start()
+        with _without_interrupts():
+            self._process.start()
         its_pipe.close()  # that of the process is the only one, so that its end is the end of the pipe
+        self.is_lost = False
 
-    def ask(self, place: Place) -> bool:
+    def ask(self, place: Place) -> None:
         try:
             self._pipe.send(place)
         except OSError:
-            return False
-        return True
+            self.is_lost = True
 
     def answer(self) -> T | None:
-        """None if the process is gone."""
+        """None if the process is lost, for whatever reason: it will not be asked again."""
         try:
-            what: T = self._pipe.recv()
-        except (EOFError, OSError):
+            what: T = pickle.loads(self._pipe.recv_bytes())
+        except Exception:
+            self.is_lost = True
             return None
         return what
 
-    def end(self) -> None:
-        self._pipe.close()
-        self._process.join(GRACE)
+    def kill(self) -> None:
+        """Now: it only reads, and whoever waits for its answer shall not wait."""
         self._process.kill()
+
+    def end(self) -> None:
         self._process.join()
+        self._pipe.close()
+
+
+def begun(opened: Callable[[], Maker[T]], count: int) -> list[Worker[T]]:
+    """So many workers, or as many as there may be: a container may have no room for another process."""
+    workers: list[Worker[T]] = []
+    with suppress(OSError):
+        while len(workers) < count:
+            workers.append(Worker(opened))
+    return workers
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """What begins in here never hears a Ctrl-C: that is for its owner, who needs batches until its update is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(opened: Callable[[], Maker[T]], pipe: Connection) -> None:
-    """Until the other end of the pipe is closed, or its owner is killed. Signals to a terminal's or a launcher's group are
-    for the owner, who stops when its update is done; and what goes wrong here will go wrong there as well, and be said."""
-    if hasattr(os, "setsid"):
-        os.setsid()
+    """Until the other end of the pipe is closed, or its owner is killed. What goes wrong here goes wrong there as well, and
+    is said there."""
+    os.setsid()  # other signals to a launcher's group are for the owner, too
     with suppress(Exception):
         make = opened()
         while True:
-            pipe.send(make(pipe.recv()))
+            # As bytes: torch would send a tensor as shared memory and a file descriptor, of which there are few.
+            pipe.send_bytes(pickle.dumps(make(pipe.recv()), protocol=5))
 
 
 class Loader(Generic[T]):
@@ -91,6 +115,11 @@ class Loader(Generic[T]):
         self._queue: Queue[Made[T]] = Queue(AHEAD)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def num_lost(self) -> int:
+        """Workers that make nothing any more, though nobody has ended them."""
+        return sum(worker.is_lost for worker in self._workers)
 
     def take(self, place: Place) -> T:
         """For the update that begins here. Elsewhere than where the last one ended, it begins anew."""
@@ -118,12 +147,17 @@ class Loader(Generic[T]):
 
     def close(self) -> None:
         """For good; what is taken after that, a thread makes."""
+        self._stop.set()
+        for worker in self._workers:
+            worker.kill()
         self.pause()
-        while self._workers:
-            self._workers.pop().end()
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
 
     def _begin(self, place: Place) -> None:
-        arguments = (place, self._make, self._workers, self._queue, self._stop)
+        workers = [worker for worker in self._workers if not worker.is_lost]
+        arguments = (place, self._make, workers, self._queue, self._stop)
         self._thread = threading.Thread(target=_work, args=arguments, daemon=True)
         self._thread.start()
 
@@ -134,15 +168,14 @@ def _work(place: Place, make: Maker[T], workers: list[Worker[T]], queue: "Queue[
     while not stop.is_set():
         try:
             while idle:
-                worker = idle.popleft()
-                if worker.ask(ahead):  # who cannot be asked is gone
-                    asked.append(worker)
-                    ahead = make.after(ahead)
+                idle[0].ask(ahead)
+                asked.append(idle.popleft())  # and if it is lost, its answer says so
+                ahead = make.after(ahead)
             what = None
             if asked:
                 worker = asked.popleft()
                 what = worker.answer()
-                if what is not None:
+                if not worker.is_lost:
                     idle.append(worker)
             made = Made(place, make(place) if what is None else what, None)
             place = make.after(place)

@@ -22,7 +22,7 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 NUM_RESERVED = 4 + 256  # the special tokens, and every byte
 MANY = 64
 LOTS = 256  # that BPE-dropout draws for a word; a sentence has as many to the power of its words
-LONGEST_KEPT, MOST_KEPT = 24, 200_000  # letters of a word whose cuts are remembered, and the number of such words
+LONGEST_KEPT, MOST_KEPT = 24, 100_000  # letters of a word whose cuts are remembered, and the number of such words
 SPACE = "▁"  # as SentencePiece writes it, before every word
 MARIAN = "<marian>"  # a control piece of imported models; those behind it are found in text, and are UNK to the model
 LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)  # which imported models of many languages are told theirs by
@@ -63,7 +63,7 @@ def learn_subwords(sentences: Iterable[str], vocab_size: int) -> bytes:
 
 class Cuts:
     """What a word becomes by each lot of BPE-dropout that was drawn for it so far. Most lots give the same few ways, so that
-    all of them take less than a kilobyte."""
+    all of them take a kilobyte or two."""
 
     __slots__ = ("ways", "ways_of_lots")
 

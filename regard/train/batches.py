@@ -1,5 +1,6 @@
 """The batches of an update, as its learner takes them: functions of their place, so that anyone may make them."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,6 @@ class BatchMaker:
 def num_workers(config: TrainConfig, device: torch.device, processes: Processes) -> int:
     """Processes that make batches ahead: none, where a thread is fast enough. Words that BPE-dropout cuts anew are cut in
     Python, for which a GPU would wait; a CPU's cores have enough to do."""
-    if config.bpe_dropout == 0.0 or device.type != "cuda":
+    if config.bpe_dropout == 0.0 or device.type != "cuda" or os.name != "posix":
         return 0
     return max(0, min(MOST_WORKERS, num_cores() // processes.count - 1))

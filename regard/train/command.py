@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 import shutil
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -268,17 +268,20 @@ def _train(run: Run, processes: Processes, display: Display) -> None:
         config = replace(config, train=with_intervals(config.train))
     if config != stored and processes.is_main:
         run.write_config(config, weights, regard.__version__)
-    training = Training(run, config, device, processes)
-    if processes.is_main:
-        run.clear_away()
-    _restore(training, display)
-    _introduce(training, display)
-    step = training.learner.step
-    if step == 0:  # later on, it has been tried
-        training.try_largest_batches()
-    stop = StopRequest()
-    events = EventFiles(run.folder / "tensorboard", after_step=step, silent=not processes.is_main)
-    with events, display.bar(config.train.steps, step):
+    with closing(Training(run, config, device, processes)) as training:
+        if processes.is_main:
+            run.clear_away()
+        _restore(training, display)
+        _introduce(training, display)
+        if training.learner.step == 0:  # later on, it has been tried
+            training.try_largest_batches()
+        _learn(training, display)
+
+
+def _learn(training: Training, display: Display) -> None:
+    run, step, stop = training.run, training.learner.step, StopRequest()
+    events = EventFiles(run.folder / "tensorboard", after_step=step, silent=not training.processes.is_main)
+    with events, display.bar(training.config.train.steps, step):
         try:
             with stop.listening(), training.advice_on_memory():
                 training.go(display, stop, events)
@@ -297,9 +300,9 @@ def _with_measured_steps(
     """Minutes as steps."""
     train = config.train
     provisional = replace(train, steps=1000, compile=_off_if_auto(train.compile))
-    training = Training(run, replace(config, train=with_intervals(provisional)), device, processes)
-    training.try_largest_batches()
-    steps, valid_every = training.steps_within(train.minutes)
+    with closing(Training(run, replace(config, train=with_intervals(provisional)), device, processes)) as training:
+        training.try_largest_batches()
+        steps, valid_every = training.steps_within(train.minutes)
     display.say(f"{train.minutes:g} minutes are about {steps:,} steps here")
     return with_intervals(replace(train, steps=steps, valid_every=train.valid_every or valid_every))
 

@@ -21,7 +21,7 @@ import regard
 from regard.checkpoint import Checkpoint, Run, Weights
 from regard.config import RunConfig
 from regard.data.batch import padded
-from regard.data.loader import Loader, Worker
+from regard.data.loader import Loader, begun
 from regard.data.stream import BatchStream, Place
 from regard.data.windows import TextStream
 from regard.text.tokenizer import Tokenizer
@@ -91,9 +91,9 @@ class Training:
         room = room_for(config.model, config.train, device, processes, self.stream)
         self._make = BatchMaker(self.stream, config.train.accumulation, processes, room)
         opened = partial(BatchMaker.opened, run.folder, folder, config, processes, room)
-        workers = [Worker(opened) for _ in range(num_workers(config.train, device, processes))]  # they begin meanwhile
-        self._loader = Loader(self._make, workers)
-        # On a CPU, whoever makes batches ahead takes time from who learns.
+        workers = begun(opened, num_workers(config.train, device, processes))  # they open theirs while the learner is made
+        self._loader, self._num_lost = Loader(self._make, workers), 0
+        # On a CPU, which has no workers but in tests, whoever makes batches ahead takes time from who learns.
         self._is_ahead = device.type == "cuda" or bool(workers)
         with self.advice_on_memory():
             self.learner = learner_for(config.model, config.train, device, processes, room)
@@ -119,6 +119,10 @@ class Training:
                     f"the longest {name} text has {longest} tokens, but there are {model.max_positions} learned positions; "
                     "set model.max_positions, or data.cleaning.max_tokens"
                 )
+
+    def close(self) -> None:
+        """Ends those who make batches."""
+        self._loader.close()
 
     def continue_from(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
@@ -173,7 +177,7 @@ class Training:
         seconds: list[float] = []
         place, enough = Place(0, 0), max(2.0, min(10.0, 1.5 * minutes))
         # Asked of the main process: clocks differ, and all must do as many.
-        while self.processes.from_main(len(seconds) < 4 or (len(seconds) < 50 and sum(seconds) < enough)):
+        while self.processes.from_main(len(seconds) < 4 or (len(seconds) < 50 and sum(seconds[1:]) < enough)):
             began = time.perf_counter()
             place = self._update(place)
             synchronize(self.device)
@@ -182,7 +186,7 @@ class Training:
         if self.processes.is_main:
             self.valid.rehearse(self.learner.model.eval())
         validation = time.perf_counter() - began
-        self._loader.close()
+        self._loader.pause()
         self.learner.restore(weights, {}, 0)
         self.totals.clear()
         times = min(10, max(1, int(10 * minutes / validation) - 1))  # and once more in the end, of the average
@@ -202,10 +206,7 @@ class Training:
         try:
             self._go(display, stop, events)
         finally:
-            try:
-                self._loader.close()
-            finally:
-                self._writer.wait()
+            self._writer.wait()
 
     def _go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         while self.learner.step < self.config.train.steps and not self._has_lost_patience():
@@ -299,6 +300,9 @@ class Training:
         )
         if line["skipped"]:
             display.warn(f"{line['skipped']} of the last updates had no finite gradient and changed nothing")
+        if self._loader.num_lost > self._num_lost:
+            self._num_lost = self._loader.num_lost
+            display.warn(f"{self._num_lost} of the processes that make batches are gone; is memory short? The others go on")
         self._lost_in_a_row = 0 if line["tokens"] else self._lost_in_a_row + line["skipped"]
         if self._lost_in_a_row >= MOST_LOST:
             raise ValueError(

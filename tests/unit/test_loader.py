@@ -7,10 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from regard.data.loader import AHEAD, Loader, Maker, Worker
+from regard.data.loader import AHEAD, Loader, Maker, Worker, begun
 from regard.data.stream import Place
 
 
@@ -76,8 +79,25 @@ def workers_of(opened: Callable[[], Maker[tuple[str, int]]], count: int = 3) -> 
     return [Worker(opened) for _ in range(count)]
 
 
+@dataclass
+class Tensors(Numbers):
+    """Makes what a padded batch is made of."""
+
+    def __call__(self, place: Place) -> Any:
+        return torch.arange(place.position)
+
+
+@dataclass
+class Endless(Numbers):
+    """Thinks for longer than any test."""
+
+    def __call__(self, place: Place) -> tuple[str, int]:
+        time.sleep(3600)
+        return super().__call__(place)
+
+
 def test_processes_make_what_the_thread_would_have_made() -> None:
-    make = Numbers()
+    make, before = Numbers(), multiprocessing.active_children()
     loader = Loader[tuple[str, int]](make, workers_of(Numbers))
     found = taken(loader, Place(0, 0), 20)
     assert [what for what, _ in found] == [f"0.{number}" for number in range(20)]
@@ -86,7 +106,7 @@ def test_processes_make_what_the_thread_would_have_made() -> None:
     loader.pause()  # while some have been asked already
     assert [what for what, _ in taken(loader, Place(7, 4), 5)] == ["7.4", "7.5", "7.6", "7.7", "7.8"]
     loader.close()
-    assert not multiprocessing.active_children()
+    assert multiprocessing.active_children() == before
     assert loader.take(Place(7, 9)) == ("7.9", os.getpid())
     loader.close()
 
@@ -100,7 +120,34 @@ def test_what_a_lost_process_should_have_made_is_made() -> None:
     found += taken(loader, Place(0, 5), 30)
     assert [what for what, _ in found] == [f"0.{number}" for number in range(35)]
     assert lost not in {process for _, process in found[-10:]} and len({process for _, process in found[-10:]}) == 2
+    assert loader.num_lost == 1
     loader.close()
+
+
+def test_tensors_do_not_travel_as_files() -> None:
+    """Of which a process may have a thousand open, and a container few megabytes."""
+    loader = Loader[Any](Tensors(), workers_of(Tensors, 1))
+    found = loader.take(Place(0, 5))
+    assert found.tolist() == [0, 1, 2, 3, 4] and not found.is_shared()
+    loader.close()
+
+
+def test_closing_waits_for_nobody() -> None:
+    """A second Ctrl-C must not wait for a batch, nor for a process that is still beginning."""
+    loader, before = Loader[tuple[str, int]](Numbers(), workers_of(Endless, 2)), multiprocessing.active_children()
+    threading.Thread(target=loader.take, args=(Place(0, 0),), daemon=True).start()
+    while loader._thread is None or not loader._thread.is_alive():
+        time.sleep(0.01)
+    loader.close()
+    assert len(before) >= 2 and not {one.pid for one in before} & {one.pid for one in multiprocessing.active_children()}
+
+
+def test_as_many_processes_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", refused)
+    assert begun(Numbers, 3) == []
 
 
 def test_signals_to_the_group_do_not_reach_processes_and_they_end_with_their_owner() -> None:
@@ -108,11 +155,13 @@ def test_signals_to_the_group_do_not_reach_processes_and_they_end_with_their_own
     here, there = multiprocessing.Pipe()
     owner = multiprocessing.get_context("spawn").Process(target=own_a_worker, args=(there,))
     owner.start()
+    there.close()  # so that an owner that fails is heard of
     worker = here.recv()
     assert os.getpgid(worker) != os.getpgid(owner.pid or 0)
     owner.kill()
     owner.join()
-    for _ in range(200):
+    assert Path(f"/proc/{os.getpid()}/stat").exists(), "who runs is only known on Linux"
+    for _ in range(600):
         if not is_running(worker):
             return
         time.sleep(0.05)
@@ -128,7 +177,6 @@ def own_a_worker(pipe: "multiprocessing.connection.Connection") -> None:
 def is_running(process: int) -> bool:
     """A zombie that nobody has waited for is not."""
     try:
-        with open(f"/proc/{process}/stat", encoding="utf-8") as file:  # noqa: PTH123
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
