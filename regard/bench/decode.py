@@ -34,6 +34,7 @@ from regard.train.device import synchronize
 from regard.translate.rig import Sentence
 from regard.translate.search import started
 from regard.translate.searcher import Searcher
+from regard.translate.translation import Translation
 from regard.translate.translator import Translator, load
 
 Ids = list[int]
@@ -56,7 +57,7 @@ class Agreement:
     """How one engine's outputs compare with ours, sentence by sentence."""
 
     equal: int
-    ties: int  # other outputs of the same score
+    ties: int  # other outputs of the same score, or that part from ours where two tokens are equally probable
     better: int  # other outputs, of a higher score than ours
     worse: int
 
@@ -240,21 +241,27 @@ def interleaved(
 
 
 def agreement(translator: Translator, sources: Sequence[Ids], ours: Sequence[Ids], theirs: Sequence[Ids]) -> Agreement:
-    """Where outputs differ, the model itself says which it finds more probable."""
+    """Where outputs differ, the model itself says which it finds more probable, or that rounding decided."""
     places = [place for place, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other]
     texts = [translator.tokenizer.src.decode(sources[place]) for place in places]
 
-    def log_probs(outputs: Sequence[Ids]) -> list[float]:
+    def scored(outputs: Sequence[Ids]) -> list[Translation]:
         targets = [" ".join(translator.tokenizer.tgt.pieces(outputs[place])) for place in places]
-        return [one.log_prob for one in translator.score(texts, targets, pieces=True)]
+        return translator.score(texts, targets, pieces=True)
 
-    gains = [other - one for one, other in zip(log_probs(ours), log_probs(theirs), strict=True)]
-    return Agreement(
-        equal=len(ours) - len(places),
-        ties=sum(abs(gain) <= TIE for gain in gains),
-        better=sum(gain > TIE for gain in gains),
-        worse=sum(gain < -TIE for gain in gains),
-    )
+    pairs = list(zip(scored(ours), scored(theirs), strict=True))
+    gains = [other.log_prob - one.log_prob for one, other in pairs if not _part_at_a_tie(one, other)]
+    better, worse = sum(gain > TIE for gain in gains), sum(gain < -TIE for gain in gains)
+    return Agreement(equal=len(ours) - len(pairs), ties=len(pairs) - better - worse, better=better, worse=worse)
+
+
+def _part_at_a_tie(one: Translation, other: Translation) -> bool:
+    """Whether the first tokens that differ are equally probable: which of them is taken, the order of additions decides,
+    and all that follows from it."""
+    for token, instead in zip(one.tokens, other.tokens, strict=False):
+        if token.piece != instead.piece:
+            return abs(token.log_prob - instead.log_prob) <= TIE
+    return False
 
 
 def by_length(translator: Translator, rows: list[Ids], width: int) -> dict[int, float]:

@@ -3,17 +3,22 @@
 import itertools
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from regard.bench.decode import Agreement, agreement
 from regard.bench.model import BenchSettings, Speed, interleaved, print_table, step_flops
 from regard.bench.peers import Step, TorchTransformer
 from regard.model.transformer import Transformer
+from regard.translate.search import Search
+from regard.translate.translator import load
 from tests.conftest import tiny_config
 
+RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
 SETTINGS = BenchSettings(
     preset="tiny", batch=4, length=5, vocab=50, rounds=3, steps=2, device="cpu", dtype="float32", compile=False
 )
@@ -55,3 +60,21 @@ def test_the_peers_drop_what_ours_drops_and_no_more() -> None:
         assert layer.self_attn.dropout == 0.0
         assert layer.dropout.p == 0.0
         assert layer.dropout1.p == layer.dropout2.p == 0.5
+
+
+def test_outputs_that_differ_are_told_apart_by_what_the_model_makes_of_them() -> None:
+    """Two words that the model cannot tell apart: which of them is said is rounding, and so is all that follows from it."""
+    translator = load(RUN, device="cpu")
+    [model] = translator.models
+    text = (RUN / "source.de").read_text(encoding="utf-8").splitlines()[0]
+    source = translator.tokenizer.src.encode([text])[0]
+    [found] = translator.translate([text], Search(beam=1))
+    first, *rest = ours = translator.ids_of(found.pieces, "ours")
+    assert len(rest) >= 2
+    twin, unlikely = [token for token in range(300, 400) if token not in {*source, *ours}][:2]
+    with torch.no_grad():
+        model.output_weight[twin] = model.output_weight[first]
+    tie, worse = [twin, *rest[::-1], first], [first, unlikely, *rest]
+    agreed = agreement(translator, [source] * 3, [ours] * 3, [ours, tie, worse])
+    assert agreed == Agreement(equal=1, ties=1, better=0, worse=1)
+    assert agreement(translator, [source], [worse], [ours]) == Agreement(equal=0, ties=0, better=1, worse=0)
