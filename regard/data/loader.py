@@ -177,6 +177,8 @@ def _work(place: Place, make: Maker[T], workers: list[Worker[T]], queue: "Queue[
                 what = worker.answer()
                 if not worker.is_lost:
                     idle.append(worker)
+                elif stop.is_set():
+                    break
             made = Made(place, make(place) if what is None else what, None)
             place = make.after(place)
             ahead = max(ahead, place)

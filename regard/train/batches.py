@@ -41,7 +41,8 @@ class BatchMaker:
     def __call__(self, place: Place) -> Batches:
         places, _ = self.stream.following(place, self.accumulation)
         rank, count = self.processes.rank, self.processes.count
-        drawn: list[tuple[int, Drawn]] = [(n, self.stream.batch(at)) for n, at in enumerate(places)][rank::count]
+        share = list(enumerate(places))[rank::count]
+        drawn: list[tuple[int, Drawn]] = [(number, self.stream.batch(at)) for number, at in share]
         if self.room is not None:
             return [(number, packed(one, self.room)) for number, one in drawn]
         if isinstance(self.stream, BatchStream) and self.stream.packed:

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from regard.config import CorpusConfig, DataConfig, RunConfig, TrainConfig
-from regard.data.batch import Batch
+from regard.data.batch import Batch, Pairs
 from regard.data.batching import PairLengths, padding_share
+from regard.data.stream import BatchStream, Place
 from regard.train import batches, plan
-from regard.train.batches import num_workers
+from regard.train.batches import BatchMaker, num_workers
 from regard.train.distributed import Processes
 from regard.train.plan import (
     accumulation_for,
@@ -107,6 +108,22 @@ def test_only_a_gpu_has_words_cut_by_other_processes(monkeypatch: pytest.MonkeyP
     assert num_workers(cutting, torch.device("cpu"), Processes()) == num_workers(TrainConfig(), gpu, Processes()) == 0
     monkeypatch.setattr(batches, "num_cores", lambda: 1)
     assert num_workers(cutting, gpu, Processes()) == 0
+
+
+def test_a_process_draws_its_own_share_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, drawn = make_stream(num_pairs=300), list[Place]()
+    draw = BatchStream.batch
+
+    def counted(self: BatchStream, place: Place) -> Pairs:
+        drawn.append(place)
+        return draw(self, place)
+
+    monkeypatch.setattr(BatchStream, "batch", counted)
+    makers = [BatchMaker(stream, 5, Processes(rank, rank, 2), None) for rank in (0, 1)]
+    shares = [make(Place(0, 0)) for make in makers]
+    assert [[number for number, _ in share] for share in shares] == [[0, 2, 4], [1, 3]]
+    assert drawn == [Place(0, number) for number in (0, 2, 4, 1, 3)]
+    assert makers[0].after(Place(0, 0)) == makers[1].after(Place(0, 0)) == Place(0, 5)
 
 
 def test_the_largest_batch_is_found_by_trying(monkeypatch: pytest.MonkeyPatch) -> None:
