@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from regard.bench.model import machine
+from regard.bench.origin import origin
 from regard.config import ModelConfig
 from regard.model.transformer import Transformer
 from regard.search.hypothesis import TIE, Hypothesis
@@ -309,7 +309,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     device = find_device(options.device)
-    print(machine(device), "torch", torch.__version__, flush=True)
+    print(origin(device), flush=True)
     model = random_model(device)
     if options.run is not None:
         [loaded] = load(options.run, device=options.device).models

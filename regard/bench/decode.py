@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from regard.bench.model import Speed, machine
+from regard.bench.model import Speed
+from regard.bench.origin import origin
 from regard.bench.search import encoded_lines
 from regard.data.batch import collate_sources
 from regard.exchange.ctranslate import write_ctranslate2
@@ -69,10 +70,10 @@ def run(settings: DecodeBenchSettings, folder: Path, source: str, *, json_path: 
     sources = chosen_sources(translator, source, settings.sentences)
     console = Console(width=None if Console().is_terminal else 100)
     console.print(
-        f"{folder}: {len(sources)} sentences of {source}, α = 0; {machine(translator.device)}",
+        f"{folder}: {len(sources)} sentences of {source}, α = 0; {origin(translator.device)}",
         highlight=False,
     )
-    report: dict[str, Any] = {"settings": asdict(settings), "machine": machine(translator.device), "beams": {}}
+    report: dict[str, Any] = {"settings": asdict(settings), "origin": origin(translator.device), "beams": {}}
     with tempfile.TemporaryDirectory() as workshop:
         engines = engines_of(translator, settings, Path(workshop))
         for beam in settings.beams:

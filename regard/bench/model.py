@@ -1,7 +1,6 @@
 """`regard bench model`: training steps of ours and its peers at the same shapes, interleaved in one run."""
 
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
+from regard.bench.origin import origin
 from regard.bench.peers import Step, adam, marian_step, torch_transformer_step
 from regard.config import ModelConfig
 from regard.model.layers import linear
@@ -64,7 +64,7 @@ def run(settings: BenchSettings, *, json_path: Path | None) -> None:
     if json_path is not None:
         report = {
             "settings": asdict(settings),
-            "machine": machine(device),
+            "origin": origin(device),
             "ceiling_flops": ceiling,
             "tokens_per_second": {speed.name: speed.rounds for speed in speeds},
         }
@@ -164,12 +164,6 @@ def step_flops(config: ModelConfig, batch: int, length: int) -> int:
     return 3 * 2 * per_token * batch * length
 
 
-def machine(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
-
-
 def print_table(settings: BenchSettings, speeds: list[Speed], ceiling: float, tokens_at_ceiling: float) -> None:
     mode = "compiled" if settings.compile else "eager"
     table = Table(title=f"forward + loss + backward + Adam, {settings.dtype}, {mode}", title_justify="left")
@@ -184,7 +178,7 @@ def print_table(settings: BenchSettings, speeds: list[Speed], ceiling: float, to
     console = Console()
     console.print(
         f"preset {settings.preset}, {settings.batch} sentences of {settings.length} tokens, vocabulary {settings.vocab:,}; "
-        f"{machine(torch.device(settings.device))}"
+        f"{origin(torch.device(settings.device))}"
     )
     console.print(table)
     console.print(

@@ -8,7 +8,7 @@ from typing import Literal
 from rich.console import Console
 from rich.progress import Progress
 
-from regard.bench.model import machine
+from regard.bench.origin import origin
 from regard.data.batch import collate_sources
 from regard.search.beam import BeamResult, Candidate, beam
 from regard.search.hypothesis import TIE
@@ -42,7 +42,7 @@ def run(settings: SearchBenchSettings, folder: Path, source: str) -> None:
             results[batch] = list(progress.track(found, total=len(ids), description=f"{batch} at once"))
         found = searched(translator, ids, width=wide, batch=settings.batches[-1])
         wider = list(progress.track(found, total=len(ids), description=f"beam {wide}"))
-    console.print(f"{len(ids):,} sentences of {source}, beam {narrow}, float32; {machine(translator.device)}")
+    console.print(f"{len(ids):,} sentences of {source}, beam {narrow}, float32; {origin(translator.device)}")
     first, *others = settings.batches
     for batch in others:
         verdicts = [compare(*pair) for pair in zip(results[first], results[batch], strict=True)]

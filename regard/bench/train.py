@@ -17,7 +17,8 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 
-from regard.bench.model import SMOOTHING, Speed, machine, matmul_ceiling
+from regard.bench.model import SMOOTHING, Speed, matmul_ceiling
+from regard.bench.origin import origin
 from regard.bench.peers import Marian, TorchTransformer, adam
 from regard.config import TRAIN_PRESETS, ModelConfig, TrainConfig, model_preset
 from regard.data.batching import Indices, PairLengths, epoch_batches, padding_share
@@ -86,11 +87,11 @@ def run(settings: TrainBenchSettings, data: Path, *, json_path: Path | None) -> 
     speeds = interleaved(settings, contestants, device)
     ceiling = matmul_ceiling(device, torch.bfloat16 if train.precision == "bfloat16" else torch.float32)
     at_ceiling = ceiling / flops_per_token(model, store)
-    print_table(settings, train, sentences, contestants, speeds, f"{len(store):,} pairs; {machine(device)}", at_ceiling)
+    print_table(settings, train, sentences, contestants, speeds, f"{len(store):,} pairs; {origin(device)}", at_ceiling)
     if json_path is not None:
         report = {
             "settings": asdict(settings),
-            "machine": machine(device),
+            "origin": origin(device),
             "tokens_per_second": {speed.name: speed.rounds for speed in speeds},
             "padding": {contestant.name: contestant.padding for contestant in contestants},
             "ceiling_flops": ceiling,
