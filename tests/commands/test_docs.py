@@ -33,6 +33,7 @@ SMALLER = {
     "regard lab all": "--minutes 0.1",
     "python recipes/plain_loop.py": "--steps 2 --layers 1 --width 32 --heads 2 --device cpu",
     "python scripts/recipes.py": "--preset tiny --steps 2 --device cpu",
+    "python scripts/measurements.py --corpora": "--seconds 5",
 }
 INSTEAD = {
     "make demo": "regard demo --no-serve",

@@ -1,0 +1,180 @@
+"""What README.md and recipes/README.md say of a GPU, measured anew: one command after the other, while there is time.
+
+    python scripts/measurements.py --corpora corpora -o runs/measured --seconds 560
+    python scripts/measurements.py --corpora corpora -o runs/measured kftt-1 plain versus
+    python scripts/measurements.py --list
+
+A GPU is often lent for minutes. So nothing is begun that is not expected to end in time, what is still running then is
+asked to stop (training saves, and goes on in the next call), and what is done is not done again: results.json has each
+command with its output, and is written anew after each. What they train lies beside it.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.checkpoint import write_atomically
+
+ROOT = Path(__file__).parents[1]
+GRACE = 20.0  # seconds in which what is asked to stop may save
+LAST_LINES = 60  # of an output, that are kept
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A shell's command, to which $CORPORA and $OUT are the two folders, and $PYTHON is the one that runs this."""
+
+    name: str
+    seconds: int  # that it is expected to take on one H200
+    command: str
+    needs: str = ""  # a file in $OUT
+
+
+def kftt(name: str, *, src: str = "ja", tgt: str = "en", flags: str = "") -> Measurement:
+    """A recipe, or a departure from it, and its dev text by beam search. The text from Japanese is prepared once for all."""
+    text = "--data $OUT/text" if src == "ja" else "--corpora $CORPORA"
+    train = f"{REGARD} train --config recipes/kftt-{src}-{tgt}.toml {text} {flags} --device cuda -o $OUT/{name}"
+    dev = f"--src $CORPORA/kftt-ja-en/dev.{src}.xz --ref $CORPORA/kftt-ja-en/dev.{tgt}.xz"
+    return Measurement(name, 180, f"{train} && {REGARD} evaluate $OUT/{name} {dev} --device cuda")
+
+
+def small(name: str, seconds: int, recipe: str, flags: str) -> Measurement:
+    """Small models by a recipe. Each leaves a GPU idle; by NVIDIA's MPS, where it is, several use it at the same time."""
+    command = f"$PYTHON scripts/recipes.py recipes/{recipe}.toml --corpora $CORPORA -o $OUT/{name} --device cuda {flags}"
+    begin, end = "(nvidia-cuda-mps-control -d || true)", "(echo quit | nvidia-cuda-mps-control || true)"
+    return Measurement(name, seconds, f"{begin}; {command}; code=$?; {end}; exit $code")
+
+
+REGARD = "$PYTHON -m regard"
+FILES = " ".join(
+    f"--{flag} $CORPORA/kftt-ja-en/{file}.xz"
+    for flag, file in (("src", "train.ja"), ("tgt", "train.en"), ("valid-src", "dev.ja"), ("valid-tgt", "dev.en"))
+)
+DEV = "--src $CORPORA/kftt-ja-en/dev.ja.xz --ref $CORPORA/kftt-ja-en/dev.en.xz"
+TEXT, MODEL = "text/data.json", "kftt-1/model.safetensors"
+TESTS = " ".join(
+    f"tests/unit/test_{name}.py" for name in ("kernels", "packed", "decoding_kernels", "queue", "learner_devices")
+)
+TRAINING = f"{REGARD} bench train $OUT/text --device cuda --rounds 3"
+DECODING = f"{REGARD} bench decode $OUT/kftt-1 $CORPORA/kftt-ja-en/dev.ja.xz --device cuda --sentences 256 --rounds 2"
+TRIES = " ".join(
+    (
+        "as-it-is",
+        "steps=12000",
+        "steps=12000,bpe_dropout=0.1",
+        "steps=12000,r_drop=5",
+        "steps=12000,r_drop=3,dropout=0.2,embedding_dropout=0.2",
+        "steps=12000,r_drop=5,bpe_dropout=0.1",
+        "steps=12000,r_drop=5,d_model=256,d_ff=512,learning_rate=3e-3",
+        "steps=12000,r_drop=5,bpe_dropout=0.1,d_model=256,d_ff=512,learning_rate=3e-3",
+    )
+)
+
+# What others need, and what decides most, comes first.
+MEASUREMENTS = (
+    Measurement("tests", 90, f"$PYTHON -m pytest -q -o addopts= {TESTS}"),
+    Measurement("text", 60, f"{REGARD} prepare {FILES} --vocab-size 16000 -o $OUT/text"),
+    kftt("kftt-1", flags="--seed 1"),
+    Measurement("decode", 60, DECODING, MODEL),
+    Measurement("decode-steps", 60, "$PYTHON scripts/decode_gpu.py $OUT/kftt-1 --sentences 256 --places 128", MODEL),
+    Measurement("agreement", 40, "$PYTHON scripts/fused_training.py $OUT/text --agreement 50 --profile", TEXT),
+    Measurement("train-base", 40, f"{TRAINING} --updates 20", TEXT),
+    Measurement("train-big", 45, f"{TRAINING} --preset big --updates 10", TEXT),
+    Measurement("train-base-compiled", 120, f"{TRAINING} --updates 20 --compile", TEXT),
+    Measurement("train-big-compiled", 120, f"{TRAINING} --preset big --updates 10 --compile", TEXT),
+    small("multi30k-tries", 300, "multi30k-en-de", f"--jobs 8 --measure valid --beam 5 {TRIES}"),
+    kftt("kftt-dropout", flags="--seed 1 --set model.dropout=0.2 --set train.save_every=500"),
+    kftt("kftt-2", flags="--seed 2"),
+    kftt("kftt-3", flags="--seed 3"),
+    Measurement("plain", 230, f"$PYTHON recipes/plain_loop.py $OUT/text --minutes 3 {DEV} -o $OUT/plain.en", TEXT),
+    Measurement(
+        "versus", 20, f"{REGARD} evaluate $OUT/kftt-1 {DEV} --beam 1 --versus $OUT/plain.en --device cuda", "plain.en"
+    ),
+    kftt("kftt-en-ja", src="en", tgt="ja"),
+    small("multi30k", 120, "multi30k-en-de", "--seeds 1 2 3 --jobs 3 --measure valid test --beam 5"),
+    small("tatoeba-en-de", 150, "tatoeba-en-de", "--seeds 1 2 3 --jobs 3 --measure test --beam 4"),
+    small("tatoeba-en-zh", 150, "tatoeba-en-zh", "--seeds 1 2 3 --jobs 3 --measure test --beam 4"),
+    Measurement("curves", 5, "$PYTHON scripts/curves.py $OUT/kftt-1 $OUT/kftt-2 $OUT/kftt-3 -o $OUT/curves.svg", MODEL),
+)
+
+
+def measured(one: Measurement, corpora: Path, output: Path, seconds: float) -> Result:
+    """Runs it for at most so long; what it prints is shown and kept."""
+    print(f"--- {one.name}: {one.command}", flush=True)
+    began = time.perf_counter()
+    log = output / f"{one.name}.log"
+    meant = {"CORPORA": str(corpora), "OUT": str(output), "PYTHON": sys.executable}
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            one.command,
+            shell=True,
+            cwd=ROOT,
+            env=os.environ | meant,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = stopped(process)
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+    taken = time.perf_counter() - began
+    print(*lines, f"--- {one.name}: exit code {code}, {taken:.0f} s", sep="\n", flush=True)
+    return {"command": one.command, "exit_code": code, "seconds": round(taken, 1), "output": lines}
+
+
+def stopped(process: "subprocess.Popen[bytes]") -> int:
+    """With all that it has begun."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        return process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="of measurements; default: all, in their order")
+    parser.add_argument("--list", action="store_true", help="what there is to measure")
+    parser.add_argument("--corpora", type=Path, default=Path("corpora"), help="the folder with the recipes' text")
+    parser.add_argument("-o", "--output", type=Path, default=Path("runs/measured"))
+    parser.add_argument("--seconds", type=float, default=86_400.0, help="for all; a day")
+    options = parser.parse_args()
+    known = {one.name: one for one in MEASUREMENTS}
+    if unknown := [name for name in options.names if name not in known]:
+        parser.error(f"there is no measurement {unknown[0]}; there are {', '.join(known)}")
+    chosen = [known[name] for name in options.names or known]
+    if options.list:
+        print(*(f"{one.name} ({one.seconds} s)\n    {one.command}" for one in chosen), sep="\n")
+        return
+    corpora, output = options.corpora.resolve(), options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    end = time.perf_counter() + options.seconds
+    kept = output / "results.json"
+    results: dict[str, Result] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    for one in chosen:
+        left = end - time.perf_counter() - GRACE
+        if results.get(one.name, {}).get("exit_code") == 0:
+            print(f"--- {one.name}: done before")
+        elif one.seconds > left:
+            print(f"--- {one.name}: takes about {one.seconds} s, and {max(0.0, left):.0f} s are left")
+        elif one.needs and not (output / one.needs).exists():
+            print(f"--- {one.name}: needs {output / one.needs}, which is not there")
+        else:
+            results[one.name] = measured(one, corpora, output, left)
+            write_atomically(kept, f"{json.dumps(results, ensure_ascii=False, indent=1)}\n".encode())
+
+
+if __name__ == "__main__":
+    main()
