@@ -61,8 +61,12 @@ def _initialise_recurrence(name: str, parameter: nn.Parameter, *, is_lstm: bool)
 
 
 def glorot(name: str, weight: Tensor) -> float:
-    num_stacked = weight.shape[0] // weight.shape[1] if "key_value" in name else 1
-    return math.sqrt(2.0 / (weight.shape[0] // num_stacked + weight.shape[1]))
+    return math.sqrt(2.0 / (weight.shape[0] // num_stacked(name, weight) + weight.shape[1]))
+
+
+def num_stacked(name: str, weight: Tensor) -> int:
+    """Maps that one matrix holds, one below the other: those to queries, keys and values."""
+    return weight.shape[0] // weight.shape[1] if "key_value" in name else 1
 
 
 def depth_factor(name: str, config: ModelConfig) -> float:

@@ -1,5 +1,7 @@
 """All parameters of a model one behind the other in memory, so that one kernel can update them."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,15 +13,17 @@ class FlatParameters:
     """Moves a model's parameters into `values`; they stay what they were, as views of it. `grads` is as long, and so is
     `copy`, which has the values in the precision of the arithmetic."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype, last: Sequence[str] = ()) -> None:
+        """Those named `last` stand behind the others, in this order and without gaps, as only matrices may."""
         named = dict(model.named_parameters())
+        named |= {name: named.pop(name) for name in last}
         self._starts: dict[int, int] = {}
         self.names: dict[str, tuple[int, torch.Size]] = {}
         end = 0
         for name, parameter in named.items():
             self._starts[id(parameter)] = end
             self.names[name] = (end, parameter.shape)
-            end += -(-parameter.numel() // ALIGNED) * ALIGNED
+            end += parameter.numel() if name in last else -(-parameter.numel() // ALIGNED) * ALIGNED
         device = next(iter(named.values())).device
         self.values = torch.zeros(end, device=device)
         self.grads = torch.zeros(end, device=device)
@@ -40,10 +44,18 @@ class FlatParameters:
     def copy_of(self, parameter: Tensor) -> Tensor:
         return self._view(self.copy, self._starts[id(parameter)], parameter.shape)
 
+    def span(self, names: Sequence[str]) -> slice:
+        """Of parameters that stand one behind the other, without a gap."""
+        sizes = [self.names[name][1].numel() for name in names]
+        start = self.names[names[0]][0]
+        assert [self.names[name][0] for name in names] == [start + sum(sizes[:n]) for n in range(len(names))]
+        return slice(start, start + sum(sizes))
+
     def refresh(self) -> None:
         """After the values were changed by someone else."""
         self.copy.copy_(self.values)
 
-    def by_name(self, flat: Float[Tensor, " P"]) -> dict[str, Tensor]:
-        """The parts of another vector as long as these, such as an optimizer's."""
-        return {name: self._view(flat, start, shape) for name, (start, shape) in self.names.items()}
+    def by_name(self, flat: Float[Tensor, " _"]) -> dict[str, Tensor]:
+        """The parts of another vector that begins with the same parameters, such as an optimizer's; all that are in it."""
+        inside = {name: place for name, place in self.names.items() if place[0] < len(flat)}
+        return {name: self._view(flat, start, shape) for name, (start, shape) in inside.items()}

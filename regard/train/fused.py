@@ -23,6 +23,7 @@ from regard.model.parameters import FlatParameters
 from regard.model.transformer import Transformer
 from regard.train.loss import Loss
 from regard.train.metrics import Totals
+from regard.train.muon import MEAN, maps_of, muon_
 from regard.train.schedule import rate_of
 
 CHUNK = 2**28  # logits made at a time: 512 MiB in bfloat16
@@ -40,14 +41,20 @@ class FusedLearner:
         self.room = room
         torch.manual_seed(config.seed)
         self.model = Transformer(model_config).to(device)
-        self._flat = FlatParameters(self.model, getattr(torch, config.precision))
+        maps = maps_of(self.model) if config.optimizer == "muon" else []
+        by_muon = [name for one in maps for name in one.counts]
+        self._flat = FlatParameters(self.model, getattr(torch, config.precision), last=by_muon)
         # A sentence may be as long as there is room.
         self._packed = PackedTransformer(self.model, self._flat, num_positions=max(room.src, room.tgt))
         self._array = empty_array(room, device)
         self._packing = room.parts(self._array)
         self._scale, self._rate = torch.zeros(2, 1, device=device)
         self._losses = torch.zeros(2, device=device)  # smoothed and plain, of one batch
-        self._first, self._second = torch.zeros(2, len(self._flat.values), device=device)
+        num_values = len(self._flat.values)
+        self._by_adam = slice(0, self._flat.names[by_muon[0]][0] if by_muon else num_values)
+        # Adam's first moments, and behind them what Muon has instead.
+        self._first, self._second = torch.zeros(num_values, device=device), torch.zeros(self._by_adam.stop, device=device)
+        self._maps = [(one.shape, self._flat.span(list(one.counts))) for one in maps]
         self._count = torch.zeros((), dtype=torch.float64, device=device)  # updates that were not skipped
         self._norm, self._skipped = torch.zeros(2, device=device)
         self._num_tokens = torch.zeros((), dtype=torch.long, device=device)
@@ -134,7 +141,7 @@ class FusedLearner:
 
     @torch.no_grad()
     def _update(self) -> None:
-        """What is not finite changes nothing, neither weights nor moments; the device decides, and nobody waits for it."""
+        """What is not finite changes nothing, neither weights nor means; the device decides, and nobody waits for it."""
         config = self.config
         self._norm.copy_(torch.linalg.vector_norm(self._flat.grads))
         self._skipped.copy_(~self._norm.isfinite())
@@ -150,17 +157,23 @@ class FusedLearner:
                 self._skipped,
             ]
         )
+        flat = self._flat
         adam_(
-            self._flat.values,
-            self._flat.grads,
-            self._first,
+            flat.values[self._by_adam],
+            flat.grads[self._by_adam],
+            self._first[self._by_adam],
             self._second,
-            self._flat.copy,
+            flat.copy[self._by_adam],
             control,
             beta1=config.adam_beta1,
             beta2=config.adam_beta2,
             epsilon=config.adam_epsilon,
         )
+        for shape, span in self._maps:
+            values, grads, means = (part[span].view(-1, *shape) for part in (flat.values, flat.grads, self._first))
+            muon_(values, grads.mul_(clipped), means, rate=self._rate[0], skipped=self._skipped)
+            flat.copy[span].copy_(flat.values[span])
+            grads.zero_()
 
     def weights(self) -> dict[str, Tensor]:
         return on_cpu(self.model.state_dict())
@@ -170,12 +183,14 @@ class FusedLearner:
         if not self.step:
             return {}
         state = {"step": self._count.float()}
-        for moment, flat in self._moments().items():
-            state |= {f"{moment}.{name}": tensor for name, tensor in self._flat.by_name(flat).items()}
-        return on_cpu(state)
+        return on_cpu(state | self._means())
 
-    def _moments(self) -> dict[str, Float[Tensor, " P"]]:
-        return {"exp_avg": self._first, "exp_avg_sq": self._second}
+    def _means(self) -> dict[str, Tensor]:
+        """By the names that a checkpoint has for them."""
+        second = {f"exp_avg_sq.{name}": tensor for name, tensor in self._flat.by_name(self._second).items()}
+        by_adam = self._flat.by_name(self._second).keys()
+        firsts = self._flat.by_name(self._first).items()
+        return second | {f"{'exp_avg' if name in by_adam else MEAN}.{name}": tensor for name, tensor in firsts}
 
     @torch.no_grad()
     def restore(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], step: int) -> None:
@@ -184,9 +199,8 @@ class FusedLearner:
         self._flat.refresh()
         self._flat.grads.zero_()
         self._count.copy_(optimizer["step"] if optimizer else torch.zeros(()))
-        for moment, flat in self._moments().items():
-            for name, tensor in self._flat.by_name(flat).items():
-                tensor.copy_(optimizer[f"{moment}.{name}"] if optimizer else torch.zeros(()))
+        for name, tensor in self._means().items():
+            tensor.copy_(optimizer[name] if optimizer else torch.zeros(()))
         self.step = step
 
 

@@ -16,6 +16,7 @@ from regard.model.kinds import Model, build
 from regard.train.distributed import Processes
 from regard.train.loss import Loss, paired_cross_entropy, smoothed_cross_entropy
 from regard.train.metrics import Totals
+from regard.train.muon import MEAN, Muon, maps_of
 from regard.train.schedule import rate_of
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's, of each parameter
@@ -86,8 +87,11 @@ class Learner:
         if processes.count > 1:
             on_gpu = [device] if device.type == "cuda" else None
             self._with_loss = DistributedDataParallel(self._with_loss, device_ids=on_gpu, gradient_as_bucket_view=True)
+        parameters = dict(self.model.named_parameters())
+        self._muon = Muon(parameters, maps_of(self.model) if config.optimizer == "muon" else [])
+        self._left_to_adam = {name: one for name, one in parameters.items() if name not in self._muon.means}
         self._optimizer = torch.optim.Adam(
-            self.model.parameters(),
+            self._left_to_adam.values(),
             lr=0.0,
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
@@ -98,19 +102,16 @@ class Learner:
     @property
     def learning_rate(self) -> float:
         """Of the last update."""
-        return self._learning_rate(self.step)
-
-    def _learning_rate(self, step: int) -> float:
-        return rate_of(self.config, self._d_model, step)  # as it is now: a run by the clock may have been planned anew
+        return rate_of(self.config, self._d_model, self.step)  # as it is now: a run by the clock may have been planned anew
 
     def update(self, batches: Sequence[tuple[int, AnyBatch]], totals: Totals) -> None:
-        """One step of Adam on the mean loss over the tokens of all processes' batches. `batches` are this process's, each
+        """One step on the mean loss over the tokens of all processes' batches. `batches` are this process's, each
         with its number among all: the gradient depends neither on how many there are nor on who computes which."""
         self.model.train()
         counts = torch.tensor(sum(batch.num_tokens for _, batch in batches))
         self._processes.sum(counts)
         num_tokens = int(counts)
-        self._optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         for number, batch in batches:
             self._seed(number)
             with self._alone(is_last=batch is batches[-1][1]):
@@ -120,11 +121,12 @@ class Learner:
             totals.add_loss(loss)
         norm = self._clipped_norm()
         self.step += 1
-        self._optimizer.param_groups[0]["lr"] = self._learning_rate(self.step)
+        self._optimizer.param_groups[0]["lr"] = self.learning_rate
         # What is not finite changes nothing, neither weights nor moments; the device decides, and nobody waits for it.
         skipped = (~norm.isfinite()).to(torch.float32)
         self._optimizer.found_inf = skipped  # type: ignore[attr-defined]
         self._optimizer.step()
+        self._muon.step(self.learning_rate, skipped)
         totals.add_update(norm, skipped, num_tokens)
 
     def loss(self, batch: AnyBatch) -> Loss:
@@ -146,7 +148,7 @@ class Learner:
 
     def _clipped_norm(self) -> Float[Tensor, ""]:
         """The gradient's length before clipping."""
-        parameters = self._optimizer.param_groups[0]["params"]
+        parameters = list(self.model.parameters())
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if self.config.clip_norm:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
@@ -156,24 +158,26 @@ class Learner:
         return on_cpu(self.model.state_dict())
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """Adam's moments by the names of their parameters, and how many updates they have seen; nothing before the first."""
+        """Means of gradients by the names of parameters, and how many updates they have seen; nothing before the first."""
         state: dict[str, Tensor] = {}
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self._left_to_adam.items():
             if not (of_parameter := self._optimizer.state.get(parameter)):
                 return {}
             state |= {f"{moment}.{name}": of_parameter[moment] for moment in MOMENTS}
             state["step"] = of_parameter["step"]  # the same for all
-        return on_cpu(state)
+        return on_cpu(state | {f"{MEAN}.{name}": mean for name, mean in self._muon.means.items()})
 
     def restore(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], step: int) -> None:
         """Back to what was saved; an empty `optimizer` is one that has seen nothing."""
         self.model.load_state_dict(weights)
-        self._optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         self._optimizer.state.clear()
         if optimizer:
-            for name, parameter in self.model.named_parameters():
+            for name, parameter in self._left_to_adam.items():
                 self._optimizer.state[parameter] = {
                     "step": optimizer["step"].to(parameter.device, copy=True),
                     **{moment: optimizer[f"{moment}.{name}"].to(parameter.device, copy=True) for moment in MOMENTS},
                 }
+        for name, mean in self._muon.means.items():
+            mean.copy_(optimizer[f"{MEAN}.{name}"] if optimizer else torch.zeros(()))
         self.step = step

@@ -181,9 +181,11 @@ def learn(learner: Any, batches: list[Pairs]) -> list[float]:
     return totals.to_list()
 
 
-def test_a_fused_learner_learns_what_a_plain_one_learns() -> None:
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_a_fused_learner_learns_what_a_plain_one_learns(optimizer: Any) -> None:
     batches = [some_pairs(seed, *LENGTHS) for seed in range(3)]
-    plain, ours = Learner(CONFIG, TRAIN, DEVICE, Processes()), fused()
+    train = replace(TRAIN, optimizer=optimizer)
+    plain, ours = Learner(CONFIG, train, DEVICE, Processes()), fused(train=train)
     ours.restore(plain.weights(), {}, 0)
     for ours_sum, sum_ in zip(learn(ours, batches), learn(plain, batches), strict=True):
         assert ours_sum == pytest.approx(sum_, rel=1e-4)
@@ -253,9 +255,9 @@ def test_an_update_does_not_depend_on_how_it_is_cut(r_drop: float) -> None:
         assert actual == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("r_drop", [0.0, 2.0])
-def test_a_fused_learner_continues_bit_for_bit_and_as_a_plain_one_would(r_drop: float) -> None:
-    train = replace(TRAIN, r_drop=r_drop)
+@pytest.mark.parametrize(("r_drop", "optimizer"), [(0.0, "adam"), (2.0, "adam"), (0.0, "muon")])
+def test_a_fused_learner_continues_bit_for_bit_and_as_a_plain_one_would(r_drop: float, optimizer: Any) -> None:
+    train = replace(TRAIN, r_drop=r_drop, optimizer=optimizer)
     config = replace(CONFIG, dropout=0.2, embedding_dropout=0.1)
     batches = [some_pairs(seed, *LENGTHS) for seed in range(3)]
     through = fused(config, train)
@@ -274,8 +276,9 @@ def test_a_fused_learner_continues_bit_for_bit_and_as_a_plain_one_would(r_drop: 
     assert plain.optimizer_state().keys() == optimizer.keys()
 
 
-def test_what_is_not_finite_changes_nothing() -> None:
-    learner = fused()
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_what_is_not_finite_changes_nothing(optimizer: Any) -> None:
+    learner = fused(train=replace(TRAIN, optimizer=optimizer))
     learn(learner, [some_pairs(6, *LENGTHS)])
     before, state = learner.weights(), learner.optimizer_state()
     before = {name: tensor.clone() for name, tensor in before.items()}
@@ -316,5 +319,9 @@ def test_flat_parameters_are_views() -> None:
     assert flat.copy.dtype == torch.bfloat16 and not (flat.copy == 0).all()
     flat.refresh()
     assert (flat.copy == 0).all()
+    last = ["encoder.0.feed_forward.inner.weight", "decoder.0.feed_forward.inner.weight"]
+    sorted_ = FlatParameters(Transformer(CONFIG), torch.float32, last=last)
+    assert list(sorted_.names)[-2:] == last and sorted_.span(last).stop == len(sorted_.values)
+    assert set(sorted_.by_name(sorted_.values[: sorted_.span(last).start])) == set(sorted_.names) - set(last)
     named: dict[str, Tensor] = flat.by_name(flat.grads)
     assert {name: tensor.shape for name, tensor in named.items()} == {n: p.shape for n, p in model.named_parameters()}

@@ -1,0 +1,124 @@
+"""Muon, against singular value decomposition, against torch's own, and within both learners."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.data.batch import Batch
+from regard.model.kinds import build
+from regard.train.learner import Learner
+from regard.train.metrics import Totals
+from regard.train.muon import maps_of, muon_, orthogonal
+from tests.conftest import SYSTEMS, tiny_config
+from tests.unit.test_learner import CONFIG, CPU, batch_of, make_learner, sentences
+
+MUON = replace(CONFIG, optimizer="muon")
+NO = torch.zeros(())
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (12, 40), (40, 12), (1, 9)])
+def test_directions_stay_and_all_count_about_as_much(shape: tuple[int, int]) -> None:
+    """The same singular vectors as before, and the singular values that the iterations promise."""
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    for matrix, found in zip(x, orthogonal(x), strict=True):
+        left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+        values = left.mT @ found @ right.mT
+        strengths = values.diagonal()
+        assert ((strengths > 0.5) & (strengths < 1.25)).all(), strengths
+        torch.testing.assert_close(values, strengths.diag(), atol=1e-9, rtol=0)
+
+
+def test_neither_size_nor_neighbours_matter() -> None:
+    x = torch.randn(4, 8, 6, dtype=torch.float64)
+    torch.testing.assert_close(orthogonal(1e4 * x), orthogonal(x), atol=1e-9, rtol=0)
+    torch.testing.assert_close(orthogonal(x)[2:3], orthogonal(x[2:3]), atol=1e-12, rtol=0)
+    assert (orthogonal(torch.zeros(2, 3, 3)) == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (16, 48), (48, 16)])
+def test_against_torchs_own(shape: tuple[int, int]) -> None:
+    """Which does its matrix products in bfloat16."""
+    ours, means = torch.randn(2, *shape), torch.zeros(2, *shape)
+    theirs = [torch.nn.Parameter(one.clone()) for one in ours]
+    begin = ours.clone()
+    optimizer = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    for _ in range(4):
+        grads = torch.randn(2, *shape)
+        muon_(ours, grads, means, rate=torch.tensor(0.02), skipped=NO)
+        for parameter, grad in zip(theirs, grads, strict=True):
+            parameter.grad = grad
+        optimizer.step()
+    moved = torch.stack([one.detach() for one in theirs]) - begin
+    assert float((ours - begin - moved).norm() / moved.norm()) < 0.02
+    assert float(moved.square().mean().sqrt()) > 0.005
+
+
+def test_what_is_skipped_changes_neither_values_nor_means() -> None:
+    values, means = torch.randn(2, 2, 8, 8)
+    before = values.clone(), means.clone()
+    muon_(values, torch.full((2, 8, 8), torch.nan), means, rate=torch.tensor(0.1), skipped=torch.ones(()))
+    assert torch.equal(values, before[0]) and torch.equal(means, before[1])
+
+
+def test_linear_maps_are_moved_and_nothing_else() -> None:
+    model = build(tiny_config())
+    maps = maps_of(model)
+    assert {one.shape: sum(one.counts.values()) for one in maps} == {(16, 16): 2 * 4 + 2 * 8, (32, 16): 4, (16, 32): 4}
+    moved = {name for one in maps for name in one.counts}
+    left = {name for name, _ in model.named_parameters()} - moved
+    assert all(name.endswith(("bias", "norm.weight")) or name.startswith("embeddings") for name in left), left
+    language = build(tiny_config(kind="language", shared_embeddings="none", num_heads=2))
+    assert "lm_head.weight" not in {name for one in maps_of(language) for name in one.counts}
+
+
+def test_stacked_maps_move_as_they_would_one_by_one() -> None:
+    """Queries, keys and values have a matrix each, though the three are one parameter."""
+    learner, batch = make_learner(MUON), batch_of(sentences(6))
+    name = "decoder.0.self_attention.query_key_value.weight"
+    before = learner.weights()[name].clone()
+    learner.update([(0, batch)], Totals(CPU))
+    parameter = dict(learner.model.named_parameters())[name]
+    assert parameter.grad is not None
+    for part, grad, now in zip(before.chunk(3), parameter.grad.chunk(3), parameter.chunk(3), strict=True):
+        alone = part.clone()[None]
+        muon_(alone, grad[None], torch.zeros_like(alone), rate=torch.tensor(learner.learning_rate), skipped=NO)
+        torch.testing.assert_close(now[None], alone, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_saved_and_restored_it_goes_on_bit_for_bit(system: str) -> None:
+    batches = [batch_of(sentences(5)) for _ in range(4)]
+    model = {"dropout": 0.3, **SYSTEMS[system]}
+    whole, continued = make_learner(MUON, **model), make_learner(MUON, **model)
+    learn(whole, batches[:2])
+    weights, means = ({name: tensor.clone() for name, tensor in part.items()} for part in state(whole))
+    learn(whole, batches[2:])
+    learn(continued, batches[3:])
+    continued.restore(weights, means, 2)
+    learn(continued, batches[2:])
+    for one, other in zip(state(whole), state(continued), strict=True):
+        assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    assert any(name.startswith("mean.") for name in means)
+
+
+def test_what_is_not_finite_changes_nothing() -> None:
+    learner, batch = make_learner(MUON), batch_of(sentences(4))
+    learn(learner, [batch])
+    before = [{name: tensor.clone() for name, tensor in part.items()} for part in state(learner)]
+    hook = learner.model.output_weight.register_hook(lambda gradient: gradient * torch.nan)
+    learn(learner, [batch])
+    hook.remove()
+    for old, new in zip(before, state(learner), strict=True):
+        assert all(torch.equal(tensor, new[name]) for name, tensor in old.items())
+
+
+def learn(learner: Learner, batches: Sequence[Batch]) -> None:
+    for batch in batches:
+        learner.update([(0, batch)], Totals(CPU))
+
+
+def state(learner: Learner) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    return learner.weights(), learner.optimizer_state()
