@@ -15,7 +15,16 @@ PACKAGE = Path(__file__).parents[2] / "regard"
 LAYERS: list[set[str]] = [
     {"config", "settings", "kernels"},
     {"text", "model", "search"},
-    {"data", "checkpoint", "train.loss", "train.schedule", "train.device", "train.distributed", "train.tensorboard"},
+    {
+        "data",
+        "checkpoint",
+        "train.loss",
+        "train.muon",
+        "train.schedule",
+        "train.device",
+        "train.distributed",
+        "train.tensorboard",
+    },
     {"train.metrics", "train.health"},
     {"translate", "generate", "info"},
     {"evaluate"},
