@@ -1,9 +1,10 @@
-"""How several runs learnt, as one picture: loss and BLEU of the validation text against seconds of training.
+"""How several runs learnt, as one picture: loss and BLEU of the validation text against seconds of training, or updates.
 
     python scripts/curves.py runs/one runs/other -o docs/pictures/curves.svg
+    python scripts/curves.py runs/one runs/other --by updates -o docs/pictures/curves.svg
 
-Seconds are those of updates, validations and checkpoints, as each run's timing.jsonl has them. Runs are called by their
-folders, or by --names.
+Seconds are those of updates, validations and checkpoints, as each run's timing.jsonl has them; updates are for runs that did
+not have their machine to themselves. Runs are called by their folders, or by --names.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from regard.train.metrics import read_lines
 from scripts.pictures import Drawing
 
 COLOURS = ("#134ea8", "#be2828", "#2a8a3e", "#b8860b", "#7a3fa0", "#1f9aa8", "#888888", "#d2691e")
+LABELS = {"seconds": "seconds of training", "updates": "updates"}
 LEFT, ABOVE, WIDTH, HEIGHT, GAP = 60.0, 26.0, 400.0, 240.0, 56.0
 
 Points = list[tuple[float, float]]
@@ -34,17 +36,19 @@ def read_run(folder: Path) -> Run:
     return run
 
 
-def curve(run: Run, name: str) -> Points:
-    """(seconds, value) of a number that metrics.jsonl has. Between two steps whose time is known, time runs evenly."""
+def curve(run: Run, name: str, by: str = "seconds") -> Points:
+    """(seconds or updates, value) of a number in metrics.jsonl. Between two steps whose time is known, it runs evenly."""
+    found: list[dict[str, Any]] = [line for line in read_lines(run.metrics_path) if name in line]
+    if by == "updates":
+        return [(float(line["step"]), float(line[name])) for line in found]
     timing = read_lines(run.timing_path)
     times = accumulate(sum(value for key, value in line.items() if key.endswith("seconds")) for line in timing)
     at_step: dict[int, float] = {0: 0.0} | {line["step"]: time for line, time in zip(timing, times, strict=True)}
-    found: list[dict[str, Any]] = [line for line in read_lines(run.metrics_path) if name in line]
     seconds = np.interp([line["step"] for line in found], list(at_step), list(at_step.values()))
     return [(float(second), float(line[name])) for second, line in zip(seconds, found, strict=True)]
 
 
-def draw_panel(drawing: Drawing, x: float, label: str, curves: Sequence[Points]) -> None:
+def draw_panel(drawing: Drawing, x: float, label: str, curves: Sequence[Points], by: str) -> None:
     """One picture of several curves, from its own least to its greatest value."""
     points = [point for one in curves for point in one]
     if not points:
@@ -63,18 +67,18 @@ def draw_panel(drawing: Drawing, x: float, label: str, curves: Sequence[Points])
         drawing.text(x + LEFT - 8, place(0.0, tick)[1] + 4, f"{tick:g}", size=12, anchor="end")
     for tick in ticks(0.0, furthest):
         drawing.text(place(tick, low)[0], ABOVE + HEIGHT + 18, f"{tick:,.0f}", size=12, anchor="middle")
-    drawing.text(x + LEFT + WIDTH / 2, ABOVE + HEIGHT + 38, "seconds of training", size=12, anchor="middle")
+    drawing.text(x + LEFT + WIDTH / 2, ABOVE + HEIGHT + 38, LABELS[by], size=12, anchor="middle")
     drawing.text(x + LEFT, ABOVE - 9, label, size=12)
     for number, one in enumerate(curves):
         drawing.line([place(*point) for point in one], COLOURS[number % len(COLOURS)], 2)
 
 
-def draw(path: Path, runs: Sequence[Run], names: Sequence[str]) -> None:
+def draw(path: Path, runs: Sequence[Run], names: Sequence[str], by: str) -> None:
     panels = {"validation loss, nats a token": "valid_nll", "validation BLEU, greedy": "valid_bleu"}
     below = ABOVE + HEIGHT + 52
     drawing = Drawing(len(panels) * (LEFT + WIDTH) + GAP, below + 20 * len(runs) + 8)
     for number, (label, name) in enumerate(panels.items()):
-        draw_panel(drawing, number * (LEFT + WIDTH + GAP / 2), label, [curve(run, name) for run in runs])
+        draw_panel(drawing, number * (LEFT + WIDTH + GAP / 2), label, [curve(run, name, by) for run in runs], by)
     for number, name in enumerate(names):
         y = below + 20 * number + 8
         drawing.line([(LEFT, y), (LEFT + 24, y)], COLOURS[number % len(COLOURS)], 3)
@@ -87,12 +91,13 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--names", nargs="+", help="one for each run")
+    parser.add_argument("--by", choices=LABELS, default="seconds", help="what curves are drawn against")
     options = parser.parse_args()
     names = options.names or [run.resolve().name for run in options.runs]
     if len(names) != len(options.runs):
         parser.error(f"there are {len(names)} names for {len(options.runs)} runs")
     try:
-        draw(options.output, [read_run(folder) for folder in options.runs], names)
+        draw(options.output, [read_run(folder) for folder in options.runs], names, options.by)
     except ValueError as error:
         parser.error(str(error))
 

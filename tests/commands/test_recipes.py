@@ -247,6 +247,7 @@ def test_curves_of_runs_are_one_picture(tried: tuple[Path, str], tmp_path: Path)
     assert drawn.count('stroke-width="2"') == 4, "loss and BLEU of two runs"
     points = curve(Run(Path(runs[0])), "valid_nll")
     assert [second for second, _ in points] == sorted(second for second, _ in points) and points[0][0] > 0
+    assert [step for step, _ in curve(Run(Path(runs[0])), "valid_nll", "updates")] == [12]
     result = script(
         str(ROOT / "scripts" / "curves.py"), str(ROOT / "tests" / "runs" / "0.1.0"), "-o", str(tmp_path / "d.svg")
     )
