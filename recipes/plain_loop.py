@@ -1,6 +1,6 @@
 """A plain training loop, to compare with: what a careful person writes in an afternoon with torch alone.
 
-    python recipes/plain_loop.py runs/kftt/data --minutes 6
+    python recipes/plain_loop.py runs/kftt/data --minutes 3
 
 learns from text that `regard prepare` made, or `regard train` for itself (any run's data/): its subwords and lines of text,
 nothing else of regard. torch.nn.Transformer, eager, bfloat16 on CUDA; batches of sentences of similar lengths; Adam, a

@@ -243,7 +243,7 @@ class TrainConfig:
     minutes: float = 0.0  # turned into steps by the speed of the first seconds, and planned anew as it goes
     batch_tokens: int = 25_000  # of an update, padding included, on its larger side; AUTO (-1): what fits the GPU
     accumulation: int = 0  # the batches an update is made of; 0: as few as keep padding at 5 %
-    optimizer: Optimizer = "adam"  # "muon" moves the matrices of linear maps by Muon, and the rest by Adam
+    optimizer: Optimizer = "adam"  # "muon": Muon for the matrices of linear maps, and Adam for the rest
     schedule: Schedule = "inverse_sqrt"  # after the warm-up: as the paper's, or down to nothing at the last step
     learning_rate: float = 0.0  # at its highest, when the warm-up ends; 0: (d_model · warmup)^-½, equation 3
     warmup: int = 4000  # 0: a fifth of the steps, at most 400

@@ -5,17 +5,20 @@
     python scripts/measurements.py --list
 
 A GPU is often lent for minutes. So nothing is begun that is not expected to end in time, what is still running then is
-asked to stop (training saves, and goes on in the next call), and what is done is not done again: results.json has each
-command with its output, and is written anew after each. What they train lies beside it.
+asked to stop (training saves, and goes on in the next call), and what is done is not done again, as long as its command is
+the same: results.json has each command with its output, and is written anew after each. What they train lies beside it.
 """
 
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +39,8 @@ class Measurement:
     name: str
     seconds: int  # that it is expected to take on one H200
     command: str
-    needs: str = ""  # a file in $OUT
+    needs: tuple[str, ...] = ()  # measurements that must be done before
+    shares: bool = False  # whether several processes use the GPU, each of which would leave it idle
 
 
 def kftt(name: str, *, src: str = "ja", tgt: str = "en", flags: str = "") -> Measurement:
@@ -44,14 +48,14 @@ def kftt(name: str, *, src: str = "ja", tgt: str = "en", flags: str = "") -> Mea
     text = "--data $OUT/text" if src == "ja" else "--corpora $CORPORA"
     train = f"{REGARD} train --config recipes/kftt-{src}-{tgt}.toml {text} {flags} --device cuda -o $OUT/{name}"
     dev = f"--src $CORPORA/kftt-ja-en/dev.{src}.xz --ref $CORPORA/kftt-ja-en/dev.{tgt}.xz"
-    return Measurement(name, 180, f"{train} && {REGARD} evaluate $OUT/{name} {dev} --device cuda")
+    needs = ("text",) if src == "ja" else ()
+    return Measurement(name, 180, f"{train} && {REGARD} evaluate $OUT/{name} {dev} --device cuda", needs)
 
 
 def small(name: str, seconds: int, recipe: str, flags: str) -> Measurement:
-    """Small models by a recipe. Each leaves a GPU idle; by NVIDIA's MPS, where it is, several use it at the same time."""
+    """Small models by a recipe, several at the same time."""
     command = f"$PYTHON scripts/recipes.py recipes/{recipe}.toml --corpora $CORPORA -o $OUT/{name} --device cuda {flags}"
-    begin, end = "(nvidia-cuda-mps-control -d || true)", "(echo quit | nvidia-cuda-mps-control || true)"
-    return Measurement(name, seconds, f"{begin}; {command}; code=$?; {end}; exit $code")
+    return Measurement(name, seconds, command, shares=True)
 
 
 REGARD = "$PYTHON -m regard"
@@ -60,12 +64,13 @@ FILES = " ".join(
     for flag, file in (("src", "train.ja"), ("tgt", "train.en"), ("valid-src", "dev.ja"), ("valid-tgt", "dev.en"))
 )
 DEV = "--src $CORPORA/kftt-ja-en/dev.ja.xz --ref $CORPORA/kftt-ja-en/dev.en.xz"
-TEXT, MODEL = "text/data.json", "kftt-1/model.safetensors"
+TEXT, MODEL = ("text",), ("kftt-1",)
 TESTS = " ".join(
     f"tests/unit/test_{name}.py" for name in ("kernels", "packed", "decoding_kernels", "queue", "learner_devices")
 )
 TRAINING = f"{REGARD} bench train $OUT/text --device cuda --rounds 3"
 DECODING = f"{REGARD} bench decode $OUT/kftt-1 $CORPORA/kftt-ja-en/dev.ja.xz --device cuda --sentences 256 --rounds 2"
+VERSUS = f"{REGARD} evaluate $OUT/kftt-1 {DEV} --beam 1 --versus $OUT/plain.en --device cuda"
 TRIES = " ".join(
     (
         "as-it-is",
@@ -100,23 +105,31 @@ MEASUREMENTS = (
     kftt("kftt-3", flags="--seed 3"),
     Measurement("plain", 230, f"$PYTHON recipes/plain_loop.py $OUT/text --minutes 3 {DEV} -o $OUT/plain.en", TEXT),
     Measurement(
-        "versus", 20, f"{REGARD} evaluate $OUT/kftt-1 {DEV} --beam 1 --versus $OUT/plain.en --device cuda", "plain.en"
+        "versus",
+        20,
+        f"{REGARD} evaluate $OUT/kftt-1 {DEV} --beam 1 --versus $OUT/plain.en --device cuda",
+        ("kftt-1", "plain"),
     ),
     kftt("kftt-en-ja", src="en", tgt="ja"),
     small("multi30k", 120, "multi30k-en-de", "--seeds 1 2 3 --jobs 3 --measure valid test --beam 5"),
     small("tatoeba-en-de", 150, "tatoeba-en-de", "--seeds 1 2 3 --jobs 3 --measure test --beam 4"),
     small("tatoeba-en-zh", 150, "tatoeba-en-zh", "--seeds 1 2 3 --jobs 3 --measure test --beam 4"),
-    Measurement("curves", 5, "$PYTHON scripts/curves.py $OUT/kftt-1 $OUT/kftt-2 $OUT/kftt-3 -o $OUT/curves.svg", MODEL),
+    Measurement(
+        "curves",
+        5,
+        "$PYTHON scripts/curves.py $OUT/kftt-1 $OUT/kftt-2 $OUT/kftt-3 -o $OUT/curves.svg",
+        ("kftt-1", "kftt-2", "kftt-3"),
+    ),
 )
 
 
-def measured(one: Measurement, corpora: Path, output: Path, seconds: float) -> Result:
-    """Runs it for at most so long; what it prints is shown and kept."""
+def measured(one: Measurement, corpora: Path, output: Path, seconds: float, before: Result | None = None) -> Result:
+    """Runs it for at most so long, or goes on with what was stopped `before`; what it prints is shown and kept."""
     print(f"--- {one.name}: {one.command}", flush=True)
     began = time.perf_counter()
     log = output / f"{one.name}.log"
     meant = {"CORPORA": str(corpora), "OUT": str(output), "PYTHON": sys.executable}
-    with log.open("wb") as sink:
+    with log.open("wb") as sink, shared_gpu(one.shares):
         process = subprocess.Popen(
             one.command,
             shell=True,
@@ -130,10 +143,13 @@ def measured(one: Measurement, corpora: Path, output: Path, seconds: float) -> R
             code = process.wait(seconds)
         except subprocess.TimeoutExpired:
             code = stopped(process)
+        except BaseException:
+            stopped(process)
+            raise
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
-    taken = time.perf_counter() - began
-    print(*lines, f"--- {one.name}: exit code {code}, {taken:.0f} s", sep="\n", flush=True)
-    return {"command": one.command, "exit_code": code, "seconds": round(taken, 1), "output": lines}
+    all_seconds = [*(before or {}).get("seconds", []), round(time.perf_counter() - began, 1)]
+    print(*lines, f"--- {one.name}: exit code {code}, {all_seconds[-1]:.0f} s", sep="\n", flush=True)
+    return {"command": one.command, "exit_code": code, "seconds": all_seconds, "output": lines}
 
 
 def stopped(process: "subprocess.Popen[bytes]") -> int:
@@ -144,6 +160,23 @@ def stopped(process: "subprocess.Popen[bytes]") -> int:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
+
+
+@contextmanager
+def shared_gpu(wanted: bool) -> Iterator[None]:
+    """By NVIDIA's MPS, where it is, several processes use a GPU at the same time and not in turn."""
+    mps = shutil.which("nvidia-cuda-mps-control") if wanted else None
+    if mps:
+        subprocess.run([mps, "-d"], check=False)
+    try:
+        yield
+    finally:
+        if mps:
+            subprocess.run([mps], input=b"quit\n", check=False)
+
+
+def is_done(one: Measurement, results: dict[str, Result]) -> bool:
+    return results.get(one.name, {}).get("exit_code") == 0 and results[one.name]["command"] == one.command
 
 
 def main() -> None:
@@ -166,16 +199,20 @@ def main() -> None:
     end = time.perf_counter() + options.seconds
     kept = output / "results.json"
     results: dict[str, Result] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what is under way, too
     for one in chosen:
         left = end - time.perf_counter() - GRACE
-        if results.get(one.name, {}).get("exit_code") == 0:
+        missing = [name for name in one.needs if not is_done(known[name], results)]
+        if is_done(one, results):
             print(f"--- {one.name}: done before")
+        elif missing:
+            print(f"--- {one.name}: needs {' and '.join(missing)}, not done yet")
         elif one.seconds > left:
             print(f"--- {one.name}: takes about {one.seconds} s, and {max(0.0, left):.0f} s are left")
-        elif one.needs and not (output / one.needs).exists():
-            print(f"--- {one.name}: needs {output / one.needs}, which is not there")
         else:
-            results[one.name] = measured(one, corpora, output, left)
+            before = results.get(one.name)
+            before = before if before and before["command"] == one.command else None
+            results[one.name] = measured(one, corpora, output, left, before)
             write_atomically(kept, f"{json.dumps(results, ensure_ascii=False, indent=1)}\n".encode())
 
 

@@ -8,8 +8,8 @@
 
 Each way is a list of settings (`a=b,c=d`; those of the model, of training or of the data by their own names, others in full,
 as `data.cleaning.max_tokens=100`), which take the place of the recipe's, or of the preset's where prepared text is given.
-The text is prepared once for all ways that want it alike. What fails is reported and the others go on; a second call with
-the same folder goes on where the first was stopped.
+The text is prepared once for all ways that want it alike. What fails is reported, the others go on, and the exit code is
+1; a second call with the same folder goes on where the first was stopped.
 
 The table has the mean of the seeds, and the least and the greatest of them: BLEU on the validation text, translated
 greedily, as training says it (of the average of the last checkpoints, and the best of all validations); the seconds of
@@ -222,6 +222,8 @@ def main() -> None:
             kept = json.dumps(sorted(results, key=lambda one: (one["way"], one["seed"])), ensure_ascii=False, indent=1)
             write_atomically(options.output / "results.json", f"{kept}\n".encode())
     print_table([way for way, _ in ways], results)
+    if any("error" in one for one in results):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

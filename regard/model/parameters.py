@@ -45,17 +45,16 @@ class FlatParameters:
         return self._view(self.copy, self._starts[id(parameter)], parameter.shape)
 
     def span(self, names: Sequence[str]) -> slice:
-        """Of parameters that stand one behind the other, without a gap."""
-        sizes = [self.names[name][1].numel() for name in names]
-        start = self.names[names[0]][0]
-        assert [self.names[name][0] for name in names] == [start + sum(sizes[:n]) for n in range(len(names))]
-        return slice(start, start + sum(sizes))
+        """Of parameters that stand one behind the other, from the first to the last."""
+        (first, _), (last, shape) = self.names[names[0]], self.names[names[-1]]
+        return slice(first, last + shape.numel())
 
     def refresh(self) -> None:
         """After the values were changed by someone else."""
         self.copy.copy_(self.values)
 
-    def by_name(self, flat: Float[Tensor, " _"]) -> dict[str, Tensor]:
-        """The parts of another vector that begins with the same parameters, such as an optimizer's; all that are in it."""
-        inside = {name: place for name, place in self.names.items() if place[0] < len(flat)}
-        return {name: self._view(flat, start, shape) for name, (start, shape) in inside.items()}
+    def by_name(self, flat: Float[Tensor, " _"], names: Sequence[str]) -> dict[str, Tensor]:
+        """The parts of another vector, such as an optimizer's, that has something for each value of these parameters."""
+        begin = self.span(names).start
+        places = {name: self.names[name] for name in names}
+        return {name: self._view(flat, start - begin, shape) for name, (start, shape) in places.items()}

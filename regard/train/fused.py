@@ -41,20 +41,23 @@ class FusedLearner:
         self.room = room
         torch.manual_seed(config.seed)
         self.model = Transformer(model_config).to(device)
-        maps = maps_of(self.model) if config.optimizer == "muon" else []
-        by_muon = [name for one in maps for name in one.counts]
-        self._flat = FlatParameters(self.model, getattr(torch, config.precision), last=by_muon)
+        shapes = maps_of(self.model) if config.optimizer == "muon" else {}
+        self._by_muon = sorted(shapes, key=lambda name: shapes[name])  # those of one shape behind each other
+        self._flat = FlatParameters(self.model, getattr(torch, config.precision), last=self._by_muon)
+        self._by_adam = [name for name in self._flat.names if name not in shapes]
         # A sentence may be as long as there is room.
         self._packed = PackedTransformer(self.model, self._flat, num_positions=max(room.src, room.tgt))
         self._array = empty_array(room, device)
         self._packing = room.parts(self._array)
         self._scale, self._rate = torch.zeros(2, 1, device=device)
         self._losses = torch.zeros(2, device=device)  # smoothed and plain, of one batch
-        num_values = len(self._flat.values)
-        self._by_adam = slice(0, self._flat.names[by_muon[0]][0] if by_muon else num_values)
-        # Adam's first moments, and behind them what Muon has instead.
-        self._first, self._second = torch.zeros(num_values, device=device), torch.zeros(self._by_adam.stop, device=device)
-        self._maps = [(one.shape, self._flat.span(list(one.counts))) for one in maps]
+        num_left = self._flat.span(self._by_muon).start if shapes else len(self._flat.values)
+        self._first, self._second = torch.zeros(2, num_left, device=device)
+        self._means = torch.zeros(len(self._flat.values) - num_left, device=device)
+        self._maps = [
+            (shape, self._flat.span([name for name in self._by_muon if shapes[name] == shape]))
+            for shape in sorted(set(shapes.values()))
+        ]
         self._count = torch.zeros((), dtype=torch.float64, device=device)  # updates that were not skipped
         self._norm, self._skipped = torch.zeros(2, device=device)
         self._num_tokens = torch.zeros((), dtype=torch.long, device=device)
@@ -63,7 +66,7 @@ class FusedLearner:
         self._apply: Callable[[], None] = self._update
         if device.type == "cuda":
             self._accumulate, self._apply = _recorded(self._pass), _recorded(self._update)
-            for tensor in (self._first, self._second, self._count):  # which recording has touched
+            for tensor in (self._first, self._second, self._means, self._count):  # which recording has touched
                 tensor.zero_()
 
     @property
@@ -72,7 +75,7 @@ class FusedLearner:
         return rate_of(self.config, self.model.config.d_model, self.step)
 
     def update(self, batches: Sequence[tuple[int, PackedBatch]], totals: Totals) -> None:
-        """One step of Adam on the mean loss over the tokens of all batches, each of which has a number."""
+        """One step on the mean loss over the tokens of all batches, each of which has a number."""
         num_tokens = sum(batch.num_tokens for _, batch in batches)
         self._scale.fill_(1.0 / num_tokens)
         self._num_tokens.fill_(num_tokens)
@@ -157,23 +160,25 @@ class FusedLearner:
                 self._skipped,
             ]
         )
-        flat = self._flat
+        flat, num_left = self._flat, len(self._first)
         adam_(
-            flat.values[self._by_adam],
-            flat.grads[self._by_adam],
-            self._first[self._by_adam],
+            flat.values[:num_left],
+            flat.grads[:num_left],
+            self._first,
             self._second,
-            flat.copy[self._by_adam],
+            flat.copy[:num_left],
             control,
             beta1=config.adam_beta1,
             beta2=config.adam_beta2,
             epsilon=config.adam_epsilon,
         )
         for shape, span in self._maps:
-            values, grads, means = (part[span].view(-1, *shape) for part in (flat.values, flat.grads, self._first))
-            muon_(values, grads.mul_(clipped), means, rate=self._rate[0], skipped=self._skipped)
-            flat.copy[span].copy_(flat.values[span])
-            grads.zero_()
+            values, grads = (part[span].view(-1, *shape) for part in (flat.values, flat.grads))
+            means = self._means[span.start - num_left : span.stop - num_left].view(-1, *shape)
+            grads.mul_(clipped)
+            muon_(values, grads, means, rate=self._rate[0], skipped=self._skipped, dtype=flat.copy.dtype)
+        flat.copy[num_left:].copy_(flat.values[num_left:])
+        flat.grads[num_left:].zero_()
 
     def weights(self) -> dict[str, Tensor]:
         return on_cpu(self.model.state_dict())
@@ -183,14 +188,17 @@ class FusedLearner:
         if not self.step:
             return {}
         state = {"step": self._count.float()}
-        return on_cpu(state | self._means())
+        return on_cpu(state | self._moments())
 
-    def _means(self) -> dict[str, Tensor]:
-        """By the names that a checkpoint has for them."""
-        second = {f"exp_avg_sq.{name}": tensor for name, tensor in self._flat.by_name(self._second).items()}
-        by_adam = self._flat.by_name(self._second).keys()
-        firsts = self._flat.by_name(self._first).items()
-        return second | {f"{'exp_avg' if name in by_adam else MEAN}.{name}": tensor for name, tensor in firsts}
+    def _moments(self) -> dict[str, Tensor]:
+        """And Muon's means, by the names that a checkpoint has for them."""
+        kinds = {"exp_avg": (self._first, self._by_adam), "exp_avg_sq": (self._second, self._by_adam)}
+        kinds |= {MEAN: (self._means, self._by_muon)} if self._by_muon else {}
+        return {
+            f"{kind}.{name}": tensor
+            for kind, (flat, names) in kinds.items()
+            for name, tensor in self._flat.by_name(flat, names).items()
+        }
 
     @torch.no_grad()
     def restore(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], step: int) -> None:
@@ -199,7 +207,7 @@ class FusedLearner:
         self._flat.refresh()
         self._flat.grads.zero_()
         self._count.copy_(optimizer["step"] if optimizer else torch.zeros(()))
-        for name, tensor in self._means().items():
+        for name, tensor in self._moments().items():
             tensor.copy_(optimizer[name] if optimizer else torch.zeros(()))
         self.step = step
 

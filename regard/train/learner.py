@@ -16,7 +16,7 @@ from regard.model.kinds import Model, build
 from regard.train.distributed import Processes
 from regard.train.loss import Loss, paired_cross_entropy, smoothed_cross_entropy
 from regard.train.metrics import Totals
-from regard.train.muon import MEAN, Muon, maps_of
+from regard.train.muon import MEAN, Muon
 from regard.train.schedule import rate_of
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # Adam's, of each parameter
@@ -87,9 +87,9 @@ class Learner:
         if processes.count > 1:
             on_gpu = [device] if device.type == "cuda" else None
             self._with_loss = DistributedDataParallel(self._with_loss, device_ids=on_gpu, gradient_as_bucket_view=True)
-        parameters = dict(self.model.named_parameters())
-        self._muon = Muon(parameters, maps_of(self.model) if config.optimizer == "muon" else [])
-        self._left_to_adam = {name: one for name, one in parameters.items() if name not in self._muon.means}
+        self._muon = Muon(self.model, dtype) if config.optimizer == "muon" else None
+        means = self._muon.means if self._muon else {}
+        self._left_to_adam = {name: one for name, one in self.model.named_parameters() if name not in means}
         self._optimizer = torch.optim.Adam(
             self._left_to_adam.values(),
             lr=0.0,
@@ -126,7 +126,8 @@ class Learner:
         skipped = (~norm.isfinite()).to(torch.float32)
         self._optimizer.found_inf = skipped  # type: ignore[attr-defined]
         self._optimizer.step()
-        self._muon.step(self.learning_rate, skipped)
+        if self._muon is not None:
+            self._muon.step(self.learning_rate, skipped)
         totals.add_update(norm, skipped, num_tokens)
 
     def loss(self, batch: AnyBatch) -> Loss:
@@ -165,7 +166,11 @@ class Learner:
                 return {}
             state |= {f"{moment}.{name}": of_parameter[moment] for moment in MOMENTS}
             state["step"] = of_parameter["step"]  # the same for all
-        return on_cpu(state | {f"{MEAN}.{name}": mean for name, mean in self._muon.means.items()})
+        return on_cpu(state | self._means())
+
+    def _means(self) -> dict[str, Tensor]:
+        """Muon's, by the names that a checkpoint has for them."""
+        return {f"{MEAN}.{name}": mean for name, mean in self._muon.means.items()} if self._muon else {}
 
     def restore(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor], step: int) -> None:
         """Back to what was saved; an empty `optimizer` is one that has seen nothing."""
@@ -178,6 +183,6 @@ class Learner:
                     "step": optimizer["step"].to(parameter.device, copy=True),
                     **{moment: optimizer[f"{moment}.{name}"].to(parameter.device, copy=True) for moment in MOMENTS},
                 }
-        for name, mean in self._muon.means.items():
-            mean.copy_(optimizer[f"{MEAN}.{name}"] if optimizer else torch.zeros(()))
+        for name, mean in self._means().items():
+            mean.copy_(optimizer[name] if optimizer else torch.zeros(()))
         self.step = step

@@ -1,6 +1,6 @@
 """Training: updates, and between them metrics, validation and checkpoints, until the last step, Ctrl-C or a full disk.
 
-Everything an update depends on is either in the checkpoint (weights, Adam's moments, the place in the data, sums of metrics)
+Everything an update depends on is either in the checkpoint (weights, moments, the place in the data, sums of metrics)
 or a pure function of the configuration and the step (order, segmentation, dropout). So a run that is killed and continued
 is, on one machine, bit for bit the run that was not.
 """

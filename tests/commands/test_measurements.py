@@ -2,8 +2,12 @@
 because a word is spelt wrong; and what it does about time."""
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +58,6 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     output.mkdir()
     for name in AS_ON_A_GPU:
         one = KNOWN[name]
-        assert not one.needs or (output / one.needs).exists(), f"nothing before {name} makes {one.needs}"
         result = measured(replace(one, command=in_small(one.command)), corpora, output, 600.0)
         assert result["exit_code"] == 0, capfd.readouterr().out
     assert "<svg" in (output / "curves.svg").read_text(encoding="utf-8")
@@ -63,31 +66,60 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
 def test_what_is_tried_can_be_tried() -> None:
     for way in TRIES.split():
         _read_settings(merged(read_toml(FOLDER / "multi30k-en-de.toml"), settings_of(way)))
-    assert len(KNOWN) == len(MEASUREMENTS), "two of one name"
 
 
-def test_what_takes_too_long_is_stopped_with_all_it_began(tmp_path: Path) -> None:
+def test_what_is_needed_comes_before() -> None:
+    names = list(KNOWN)
+    assert len(names) == len(MEASUREMENTS), "two of one name"
+    for one in MEASUREMENTS:
+        assert all(names.index(needed) < names.index(one.name) for needed in one.needs), one.name
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_takes_too_long_is_stopped_with_all_it_began_and_may_go_on(tmp_path: Path, times: int) -> None:
     began = tmp_path / "began"
     one = Measurement("long", 1, f"touch {began}; sleep 60 | cat; touch {began}-and-ended")
-    result = measured(one, tmp_path, tmp_path, 1.0)
-    assert result["exit_code"] != 0 and result["seconds"] < 30
+    result = None
+    for _ in range(times):
+        result = measured(one, tmp_path, tmp_path, 1.0, result)
+    assert result is not None and result["exit_code"] != 0
+    assert len(result["seconds"]) == times and sum(result["seconds"]) < 30
     assert began.exists() and not Path(f"{began}-and-ended").exists()
 
 
+def called(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "scripts.measurements", "-o", str(folder), "--seconds", "200", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=FOLDER.parent)
+
+
 def test_what_is_done_is_not_done_again_and_what_has_no_time_or_needs_more_is_not_begun(tmp_path: Path) -> None:
-    done = {"text": {"exit_code": 0}}
+    done = {"text": {"exit_code": 0, "command": KNOWN["text"].command}, "tests": {"exit_code": 0, "command": "another"}}
+    done["kftt-1"] = {"exit_code": 130, "command": KNOWN["kftt-1"].command}
     (tmp_path / "results.json").write_text(json.dumps(done), encoding="utf-8")
-    command = [sys.executable, "-m", "scripts.measurements", "-o", str(tmp_path), "--seconds", "100"]
-    result = subprocess.run(
-        [*command, "text", "kftt-1", "versus"], capture_output=True, text=True, check=False, cwd=FOLDER.parent
-    )
+    result = called(tmp_path, "text", "kftt-2", "versus", "decode", "plain")
     assert result.returncode == 0, result.stderr
-    told = result.stdout.splitlines()
-    assert told[0] == "--- text: done before"
-    assert told[1].startswith("--- kftt-1: takes about 180 s, and 7") or told[1].startswith(
-        "--- kftt-1: takes about 180 s, and 8"
-    )
-    assert told[2] == f"--- versus: needs {tmp_path / 'plain.en'}, which is not there"
+    text, kftt, versus, decode, plain = result.stdout.splitlines()
+    assert text == "--- text: done before"
+    assert re.fullmatch(r"--- kftt-2: takes about 180 s, and 1[78]\d s are left", kftt)
+    assert versus == "--- versus: needs kftt-1 and plain, not done yet"
+    assert decode == "--- decode: needs kftt-1, not done yet"
+    assert re.fullmatch(r"--- plain: takes about 230 s, and 1[78]\d s are left", plain)
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == done
-    unknown = subprocess.run([*command, "nonsense"], capture_output=True, text=True, check=False, cwd=FOLDER.parent)
+    unknown = called(tmp_path, "nonsense")
     assert unknown.returncode == 2 and "there is no measurement nonsense; there are tests, text" in unknown.stderr
+
+
+def test_whoever_interrupts_it_interrupts_what_it_began(tmp_path: Path) -> None:
+    script = (
+        "import scripts.measurements as m; from pathlib import Path; "
+        f"one = m.Measurement('long', 1, 'echo $$ > {tmp_path}/pid; exec sleep 60'); "
+        f"m.measured(one, Path('.'), Path('{tmp_path}'), 60.0)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=FOLDER.parent, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)

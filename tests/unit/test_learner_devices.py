@@ -1,6 +1,7 @@
 """Training on a GPU: bfloat16 follows float32, compiled follows plain, and what is not finite changes nothing."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -56,9 +57,10 @@ def test_compiled_follows_plain() -> None:
     assert losses(replace(CONFIG, compile="on"), data) == pytest.approx(losses(CONFIG, data), abs=1e-4)
 
 
-def test_what_is_not_finite_changes_nothing_and_nobody_waits() -> None:
-    device = torch.device("cuda")
-    learner, totals = Learner(MODEL, replace(CONFIG, precision="bfloat16"), device, Processes()), Totals(device)
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_what_is_not_finite_changes_nothing_and_nobody_waits(optimizer: Any) -> None:
+    device, config = torch.device("cuda"), replace(CONFIG, precision="bfloat16", optimizer=optimizer)
+    learner, totals = Learner(MODEL, config, device, Processes()), Totals(device)
     first, second = batches(2)
     learner.update([(0, first)], totals)
     before = {name: tensor.clone() for name, tensor in learner.weights().items()}
