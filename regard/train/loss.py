@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.model.layers import linear
+from regard.model.layers import linear, one_dnn_multiplies
 
 # Logits made at a time: few enough for a CPU's cache (8 MiB in float32), enough to fill a GPU.
 CPU_CHUNK, GPU_CHUNK = 2**21, 2**27
@@ -78,6 +78,14 @@ def _prepared(
     return states, weight
 
 
+def _add_product(into: Float[Tensor, "V D"], a: Float[Tensor, "V R"], b: Float[Tensor, "R D"]) -> None:
+    if into.dtype != a.dtype:
+        into += a @ b
+    else:
+        with one_dnn_multiplies():
+            into.addmm_(a, b)
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -117,10 +125,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             expected_weight = linear(probs, weight.t(), None)
             wanted_weight = (1 - smoothing) * F.embedding(target, weight) + (smoothing / vocab_size) * weight_sum
             grad_states[rows] = (expected_weight - wanted_weight) * real[:, None]
-            if grad_weight.dtype == states.dtype:
-                grad_weight.addmm_(probs.t(), real_x)
-            else:
-                grad_weight += probs.t() @ real_x
+            _add_product(grad_weight, probs.t(), real_x)
             grad_weight.index_add_(0, target, real_x.to(precise), alpha=smoothing - 1)
             grad_weight -= (smoothing / vocab_size) * real_x.sum(0, dtype=precise)
         if grad_states is not None and grad_weight is not None:
@@ -178,10 +183,7 @@ class _ChunkedPairs(torch.autograd.Function):
             grad.scatter_add_(2, target.expand(2, -1)[:, :, None], grad.new_full((2, len(target), 1), (smoothing - 1) / 2))
             grad_logits = (grad * real[:, None]).flatten(0, 1).to(states.dtype)
             grad_states[:, rows] = linear(grad_logits, weight.t(), None).unflatten(0, (2, -1))
-            if grad_weight.dtype == states.dtype:
-                grad_weight.addmm_(grad_logits.t(), x)
-            else:
-                grad_weight += grad_logits.t() @ x
+            _add_product(grad_weight, grad_logits.t(), x)
         if grad_states is not None and grad_weight is not None:
             ctx.save_for_backward(grad_states, grad_weight)
         ctx.weight_dtype = weight.dtype

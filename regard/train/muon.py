@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.model.initialisation import num_stacked
+from regard.model.layers import one_dnn_multiplies
 
 MOMENTUM = 0.95
 ITERATIONS = 5
@@ -37,9 +38,10 @@ def orthogonal(x: Float[Tensor, "N O I"], dtype: torch.dtype) -> Float[Tensor, "
     is_tall = x.shape[1] > x.shape[2]
     y = x.mT if is_tall else x
     y = (y / y.norm(dim=(1, 2), keepdim=True).clamp_min(1e-20)).to(dtype)
-    for _ in range(ITERATIONS):
-        squares = y @ y.mT
-        y = torch.baddbmm(y, torch.baddbmm(squares, squares, squares, beta=b, alpha=c), y, beta=a)
+    with one_dnn_multiplies():
+        for _ in range(ITERATIONS):
+            squares = y @ y.mT
+            y = torch.baddbmm(y, torch.baddbmm(squares, squares, squares, beta=b, alpha=c), y, beta=a)
     return (y.mT if is_tall else y).to(x.dtype)
 
 

@@ -39,6 +39,24 @@ def test_a_row_that_may_attend_to_nothing_gives_zeros_and_finite_gradients(
             assert tensor.grad is not None and tensor.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("added", [False, True])
+def test_bfloat16_on_a_cpu_is_float32_rounded(added: bool, autocast: bool) -> None:
+    q, k, v = (tensor.detach().bfloat16().requires_grad_() for tensor in qkv(dtype=torch.float32))
+    exact = [tensor.detach().float().requires_grad_() for tensor in (q, k, v)]
+    mask = torch.randn(2, 1, 4, 6) if added else torch.rand(2, 1, 4, 6) < 0.8
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        found = attention(q, k, v, mask=mask)
+    expected = attention(*exact, mask=mask)
+    assert torch.equal(found, expected.bfloat16())
+    grad = torch.randn(found.shape).bfloat16()
+    found.backward(grad)
+    expected.backward(grad.float())
+    for one, other in zip((q, k, v), exact, strict=True):
+        assert one.grad is not None and other.grad is not None
+        assert torch.equal(one.grad, other.grad.bfloat16())
+
+
 def test_the_scale_is_one_over_the_root_of_the_head_size_unless_told_otherwise() -> None:
     q, k, v = qkv()
     seen = inspected_attention(q, k, v)[1]

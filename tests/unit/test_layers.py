@@ -1,6 +1,7 @@
 """Our CPU kernels against torch's own, and dropout's arithmetic."""
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -62,6 +63,35 @@ def test_a_whole_model_on_the_fast_kernel_agrees_with_float64() -> None:
     for ours, theirs in zip(model.parameters(), in_float64.parameters(), strict=True):
         assert ours.grad is not None and theirs.grad is not None
         torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-4, rtol=1e-3)
+
+
+def test_one_dnn_multiplies_as_exactly_as_float32_can_and_the_setting_is_left_as_it_was() -> None:
+    a, b = torch.randn(2, 300, 200)
+    setting = layers.ONE_DNN_PRODUCTS
+    before = setting.fp32_precision
+    with layers.one_dnn_multiplies():
+        found = a.t() @ b
+    exact = a.double().t() @ b.double()
+    assert float((found - exact).norm() / exact.norm()) < 1e-6
+    with pytest.raises(KeyError), layers.one_dnn_multiplies():
+        raise KeyError
+    assert setting.fp32_precision == before
+
+
+def test_where_one_dnn_would_round_it_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU with AMX, played by matrices that bfloat16 has rounded."""
+    setting, product = layers.ONE_DNN_PRODUCTS, torch.Tensor.__matmul__
+    before = setting.fp32_precision
+
+    def rounded(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        allowed = setting.fp32_precision == "bf16" and a.dtype == torch.float32
+        return product(a.bfloat16(), b.bfloat16()).float() if allowed else product(a, b)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", rounded)
+    monkeypatch.setattr(layers, "_one_dnn_stays_exact", cache(layers._one_dnn_stays_exact.__wrapped__))
+    with layers.one_dnn_multiplies():
+        assert setting.fp32_precision == before
+    assert not layers._one_dnn_stays_exact()
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
@@ -165,7 +195,12 @@ def test_linear_gives_just_the_gradients_asked_for(wanted: str) -> None:
 @pytest.mark.usefixtures("_one_dnn")
 def test_autocast_is_obeyed() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert Linear(24, 40)(torch.randn(5, 24)).dtype == torch.bfloat16
+        x = Linear(24, 40)(torch.randn(500, 24))
+        dropped = Dropout(0.25)(x)
+    assert x.dtype == dropped.dtype == torch.bfloat16
+    kept_ones = dropped != 0
+    assert 0.7 < kept_ones.double().mean() < 0.8
+    torch.testing.assert_close(dropped[kept_ones], x[kept_ones] / 0.75, rtol=1e-2, atol=0)
 
 
 def make_like(model: Transformer) -> Transformer:
