@@ -26,6 +26,7 @@ VOCABULARY, LENGTH = 8000, 25  # of the models and sentences whose speed is fore
 FORETOLD = ("small", "base", "big")
 REQUIREMENT = re.compile(r"([\w-]+)>=([\d.]+)(?:;(?: .* and)? extra == ['\"](\w+)['\"])?$")  # as pyproject.toml has them
 ENOUGH_MEMORY = 2 * 2**30
+WORTH_SHORT = 1.5  # times float32's speed of a matrix product; the rest of an update gains nothing
 ENOUGH_DISK = 2 * 2**30
 
 
@@ -51,6 +52,7 @@ class DeviceFindings:
     flops: float  # of a matrix product, at best
     bandwidth: float  # bytes a second, at best
     tokens_per_second: dict[str, float]  # that this would allow a preset to train with, were there nothing but products
+    advice: str = ""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,9 @@ def _measured(device: torch.device) -> DeviceFindings:
     if on_gpu:
         properties = torch.cuda.get_device_properties(device)
         description, memory = properties.name, properties.total_memory
+        advice = ""
     else:
+        advice = _advice_on_precision(matmul_ceiling(device, torch.bfloat16), flops)
         description, memory = processor(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return DeviceFindings(
         name=str(device),
@@ -183,7 +187,15 @@ def _measured(device: torch.device) -> DeviceFindings:
         flops=flops,
         bandwidth=_bandwidth(device),
         tokens_per_second=speeds,
+        advice=advice,
     )
+
+
+def _advice_on_precision(short: float, full: float) -> str:
+    """Some CPUs have units for bfloat16; others only pretend to."""
+    if short < WORTH_SHORT * full:
+        return ""
+    return f"in bfloat16 {short / 1e9:,.0f} GFLOP/s: --set train.precision=bfloat16 is faster from preset small on"
 
 
 def _bandwidth(device: torch.device) -> float:
@@ -260,7 +272,8 @@ def print_findings(findings: Findings) -> None:
             device.name,
             f"{device.description}, {_size(device.memory_bytes)}\n"
             f"at most {device.flops / 1e9:,.0f} GFLOP/s in {device.dtype} and {device.bandwidth / 1e9:,.0f} GB/s,\n"
-            f"which would let training see {speeds} target tokens a second",
+            f"which would let training see {speeds} target tokens a second"
+            + (f"\n{device.advice}" if device.advice else ""),
         )
     console = Console(highlight=False, markup=False)
     console.print(table)

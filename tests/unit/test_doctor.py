@@ -125,3 +125,13 @@ def test_a_folder_that_cannot_be_written_to_is_told(monkeypatch: pytest.MonkeyPa
 def test_versions_are_compared_by_number() -> None:
     assert doctor._numbers("2.13.0+cpu") == [2, 13, 0]
     assert doctor._numbers("2.9") < doctor._numbers("2.11")
+
+
+@pytest.mark.parametrize("times", [0.1, 2.0])
+def test_a_cpu_with_units_for_bfloat16_is_told(
+    times: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "matmul_ceiling", lambda _, dtype: 1e11 * (times if dtype == torch.bfloat16 else 1.0))
+    doctor.print_findings(doctor.examine())
+    advice = "in bfloat16 200 GFLOP/s: --set train.precision=bfloat16 is faster from preset small on"
+    assert (advice in " ".join(capsys.readouterr().out.split())) == (times > 1.5)
