@@ -6,7 +6,8 @@
 
 A GPU is often lent for minutes. So nothing is begun that is not expected to end in time, what is still running then is
 asked to stop (training saves, and goes on in the next call), and what is done is not done again, as long as its command is
-the same: results.json has each command with its output, and is written anew after each. What they train lies beside it.
+the same: results.json has each command with its output, and is written anew after each. What they train lies beside it. The
+exit code is 1 if something failed or was stopped.
 """
 
 import argparse
@@ -104,12 +105,7 @@ MEASUREMENTS = (
     kftt("kftt-2", flags="--seed 2"),
     kftt("kftt-3", flags="--seed 3"),
     Measurement("plain", 230, f"$PYTHON recipes/plain_loop.py $OUT/text --minutes 3 {DEV} -o $OUT/plain.en", TEXT),
-    Measurement(
-        "versus",
-        20,
-        f"{REGARD} evaluate $OUT/kftt-1 {DEV} --beam 1 --versus $OUT/plain.en --device cuda",
-        ("kftt-1", "plain"),
-    ),
+    Measurement("versus", 20, VERSUS, ("kftt-1", "plain")),
     kftt("kftt-en-ja", src="en", tgt="ja"),
     small("multi30k", 120, "multi30k-en-de", "--seeds 1 2 3 --jobs 3 --measure valid test --beam 5"),
     small("tatoeba-en-de", 150, "tatoeba-en-de", "--seeds 1 2 3 --jobs 3 --measure test --beam 4"),
@@ -199,6 +195,7 @@ def main() -> None:
     end = time.perf_counter() + options.seconds
     kept = output / "results.json"
     results: dict[str, Result] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    codes: list[int] = []
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what is under way, too
     for one in chosen:
         left = end - time.perf_counter() - GRACE
@@ -214,6 +211,9 @@ def main() -> None:
             before = before if before and before["command"] == one.command else None
             results[one.name] = measured(one, corpora, output, left, before)
             write_atomically(kept, f"{json.dumps(results, ensure_ascii=False, indent=1)}\n".encode())
+            codes.append(results[one.name]["exit_code"])
+    if any(codes):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

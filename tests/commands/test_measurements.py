@@ -105,6 +105,8 @@ def test_what_is_done_is_not_done_again_and_what_has_no_time_or_needs_more_is_no
     assert decode == "--- decode: needs kftt-1, not done yet"
     assert re.fullmatch(r"--- plain: takes about 230 s, and 1[78]\d s are left", plain)
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == done
+    failed = called(tmp_path, "--seconds", "300", "--corpora", str(tmp_path / "absent"), "kftt-en-ja")
+    assert failed.returncode == 1 and "there is no folder" in failed.stdout, failed.stdout
     unknown = called(tmp_path, "nonsense")
     assert unknown.returncode == 2 and "there is no measurement nonsense; there are tests, text" in unknown.stderr
 
