@@ -1,13 +1,13 @@
-"""A plain training loop, to compare with: what a careful person writes in an afternoon with torch alone.
+"""Train a Transformer in a plain loop with torch alone, to compare with regard.
 
     python recipes/plain_loop.py runs/kftt/data --minutes 3
 
-learns from text that `regard prepare` made, or `regard train` for itself (any run's data/): its subwords and lines of text,
-nothing else of regard. torch.nn.Transformer, eager, bfloat16 on CUDA; batches of sentences of similar lengths; Adam, a
-warm-up and then a learning rate that falls to 0 when the minutes are over. They begin with the first update: reading and
-encoding the text come before them, and translating after them. In the end the validation text is translated greedily.
+It learns from the folder data/ that `regard prepare` or `regard train` wrote: its subwords and lines of text, nothing else
+of regard. It uses torch.nn.Transformer, eager, in bfloat16 on CUDA; batches of sentences of similar lengths; Adam, with a
+warm-up and then a learning rate that falls to 0 at the end of the minutes. These begin with the first update; reading and
+encoding text come before, and greedy translation of the validation text after.
 
-Pre-norm, for with torch's first values six post-norm layers hardly learn (EXPERIMENTS.md): the comparison should be fair.
+The model is pre-norm, because with torch's initial values six post-norm layers hardly learn (EXPERIMENTS.md).
 """
 
 import argparse
@@ -24,14 +24,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-PAD, BOS, EOS = 0, 1, 2  # as in the subwords that regard learns
-POOL = 100  # batches that are sorted by length together
+PAD, BOS, EOS = 0, 1, 2  # the ids that regard's subwords use
+POOL = 100  # number of batches that are sorted by length together
 
 Pair = tuple[list[int], list[int]]
 
 
 class Translator(nn.Module):
-    """torch.nn.Transformer, and what it leaves to its user. One matrix is all embeddings where both sides share subwords."""
+    """A torch.nn.Transformer with embeddings and output. Where both sides share subwords, all embeddings are one matrix."""
 
     def __init__(self, options: argparse.Namespace, src_vocab: int, tgt_vocab: int, shared: bool) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def padded(rows: list[list[int]], device: torch.device) -> Tensor:
 
 
 def batches(pairs: list[Pair], size: int, chance: random.Random) -> Iterator[list[Pair]]:
-    """For ever: shuffled, sorted by length within pools, cut, and shuffled again."""
+    """Yield batches forever: pairs are shuffled, sorted by length within pools, cut into batches, and these shuffled."""
     while True:
         order = chance.sample(pairs, len(pairs))
         cut = []
@@ -93,7 +93,7 @@ def batches(pairs: list[Pair], size: int, chance: random.Random) -> Iterator[lis
 
 
 def train(model: Translator, pairs: list[Pair], options: argparse.Namespace, device: torch.device) -> tuple[int, int, float]:
-    """How many updates of how many target tokens were done, in how many seconds."""
+    """Train, and return the number of updates, of target tokens, and of seconds."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9)
     loss, steps, tokens, limit = torch.zeros(()), 0, 0, 60 * options.minutes
     began = said = time.perf_counter()
@@ -118,13 +118,13 @@ def train(model: Translator, pairs: list[Pair], options: argparse.Namespace, dev
         if time.perf_counter() - said > 10:
             said = time.perf_counter()
             print(f"step {steps:,}: loss {loss.item():.3f}, {tokens / (said - began):,.0f} target tokens/s", flush=True)
-    loss.item()  # waits for the device
+    loss.item()  # synchronises with the device
     return steps, tokens, time.perf_counter() - began
 
 
 @torch.no_grad()
 def translated(model: Translator, sources: list[list[int]], device: torch.device) -> list[list[int]]:
-    """Greedily, without a cache, sentences of similar lengths together."""
+    """Translate by greedy search without a cache, with sentences of similar lengths together."""
     found: dict[int, list[int]] = {}
     order = sorted(range(len(sources)), key=lambda row: len(sources[row]))
     for start in range(0, len(order), 128):

@@ -1,12 +1,16 @@
 """regard: a Transformer translator that you can train, trust and look into."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regard.evaluate import evaluate
     from regard.generate.generator import Generated, Generation, Generator, load_language
+    from regard.model.trace import Head, Intervention, Trace
     from regard.search.sample import Sampling
+    from regard.train import train
     from regard.translate.search import BatchSize, Search
-    from regard.translate.translation import Translation
+    from regard.translate.translation import TracedTranslation, Translation
     from regard.translate.translator import Translator, load
 
 __all__ = [
@@ -14,36 +18,36 @@ __all__ = [
     "Generated",
     "Generation",
     "Generator",
+    "Head",
+    "Intervention",
     "Sampling",
     "Search",
+    "Trace",
+    "TracedTranslation",
     "Translation",
     "Translator",
+    "evaluate",
     "load",
     "load_language",
+    "train",
 ]
 __version__ = "0.1.0"
 
+_MODULES = {
+    "generate.generator": ("Generated", "Generation", "Generator", "load_language"),
+    "model.trace": ("Head", "Intervention", "Trace"),
+    "search.sample": ("Sampling",),
+    "translate.search": ("BatchSize", "Search"),
+    "translate.translation": ("TracedTranslation", "Translation"),
+    "translate.translator": ("Translator", "load"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """What a program needs, imported when it is asked for: `regard --help` need not wait for torch."""
-    if name in ("load", "Translator"):
-        from regard.translate import translator
-
-        return getattr(translator, name)
-    if name in ("Search", "BatchSize"):
-        from regard.translate import search
-
-        return getattr(search, name)
-    if name in ("load_language", "Generator", "Generation", "Generated"):
-        from regard.generate import generator
-
-        return getattr(generator, name)
-    if name == "Sampling":
-        from regard.search.sample import Sampling
-
-        return Sampling
-    if name == "Translation":
-        from regard.translate.translation import Translation
-
-        return Translation
+    """Import a public name when it is first used, so that `regard --help` does not wait for torch."""
+    if name in ("evaluate", "train"):
+        return import_module(f"regard.{name}")
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"regard.{module}"), name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

@@ -1,34 +1,72 @@
-"""`regard` and `python -m regard`, which is also how torchrun starts it."""
+"""Runs the command line, as `regard` or, under torchrun, `python -m regard`."""
 
 import io
 import os
 import signal
 import sys
+import traceback
+from pathlib import Path
+
+from regard import __version__
+from regard.errors import sentence_for
+
+REPORT = (
+    "regard: this is a fault of regard, not of what you gave it. Please report it to those you have regard from, with the "
+    f"command, the version ({__version__}) and the traceback above."
+)
 
 
 def main() -> None:
-    """What a person did wrong gets one sentence and exit code 2; what we did wrong keeps its traceback."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit like any other: what is half done is cleared away
+    """Run the command line. The exit code is 2 after a user's mistake, and 1 after a fault of regard."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the usual clean-up
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a letter is no reason to fail
+        if isinstance(stream, io.TextIOWrapper):  # do not fail on letters that a terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
-        from regard.cli import app  # inside, so that Ctrl-C is no traceback even while this is read
+        code = _run()
+        sys.stdout.flush()  # while an error can still be reported
+    except KeyboardInterrupt:
+        code = 130
+    except SystemExit as ending:
+        code = ending.code
+    except BrokenPipeError:
+        code = _after_broken_pipe()
+    except Exception as error:
+        code = _told(error)
+    _exit(code)
+
+
+def _run() -> int | str | None:
+    try:
+        from regard.cli import app  # here, so that Ctrl-C during the import prints no traceback
 
         app()
-    except (ValueError, OSError) as error:
-        print(f"regard: {error}", file=sys.stderr)
-        _exit(2)
-    except KeyboardInterrupt:
-        _exit(130)
     except SystemExit as ending:
-        _exit(ending.code)
+        if isinstance(ending.__context__, BrokenPipeError):  # which typer turns into exit code 1
+            return _after_broken_pipe()
+        return ending.code
+    return 0
+
+
+def _after_broken_pipe() -> int:
+    """Suppress further output, and return the exit code of SIGPIPE."""
+    sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 (it is needed to the end)
+    return 141
+
+
+def _told(error: Exception) -> int:
+    """Print an error, and return the exit code."""
+    if sentence := sentence_for(error):
+        print(f"regard: {sentence}", file=sys.stderr)
+        return 2
+    traceback.print_exception(error)
+    print(REPORT, file=sys.stderr)
+    return 1
 
 
 def _exit(code: int | str | None) -> None:
     if isinstance(code, int) and "WORLD_SIZE" in os.environ:
-        # DistributedDataParallel keeps gloo's threads for ever, and one that still has to give back a tensor would abort a
-        # Python that is shutting down; so a process among several ends without that.
+        # DistributedDataParallel's gloo threads never end, and may abort the interpreter while it shuts down.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -1,4 +1,4 @@
-"""`regard info`: what a run is, and whether its files are what was written."""
+"""`regard info`: the description of a run, and whether its files are intact."""
 
 import json
 import math
@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from safetensors import SafetensorError, safe_open
 
-from regard.checkpoint import Run, Weights
 from regard.config import ModelConfig, RunConfig
 from regard.data.report import read_report
+from regard.errors import UserError
+from regard.run.checkpoint import Run, Weights
+from regard.run.metrics import perplexity, read_lines
 from regard.settings import to_table
-from regard.train.metrics import perplexity, read_lines
 
 
 class Validated(NamedTuple):
@@ -25,16 +26,16 @@ class Validated(NamedTuple):
 
 @dataclass(frozen=True)
 class Info:
-    """Plain data, from small files and the heads of large ones; all files are read once to see that they are intact."""
+    """The description of a run. All its files are read once to check that they are intact."""
 
     folder: Path
-    version: str  # of regard, that wrote it
+    version: str  # version of regard that wrote the run
     config: RunConfig
     weights: Weights | None
     num_parameters: int | None
-    pairs: int | None  # in the training text; None: it is not there any more
-    steps: int  # done so far
-    validation: Validated | None  # of the weights that translate
+    pairs: int | None  # in the training text, or None if it is missing
+    steps: int  # finished so far
+    validation: Validated | None  # of the run's weights
     num_checkpoints: int
     damaged: tuple[str, ...]
 
@@ -47,7 +48,7 @@ def read_info(folder: Path) -> Info:
     try:
         report = read_report(run.data_folder(config))
         pairs = int(report["splits"]["train"]["kept"])
-    except (ValueError, OSError, KeyError):
+    except (UserError, OSError, KeyError):  # the text is missing, or was not made by `regard prepare`
         pairs = None
     return Info(
         folder=folder,
@@ -64,7 +65,7 @@ def read_info(folder: Path) -> Info:
 
 
 def _validation(metrics: list[dict[str, Any]], weights: Weights) -> Validated | None:
-    """What the log says of these weights."""
+    """Return the logged validation of these weights."""
     for line in reversed(metrics):
         if "averaged" in line and tuple(line["averaged"]) == weights.steps:
             return Validated(line["step"], line["average_nll"], line.get("average_bleu"))
@@ -74,7 +75,7 @@ def _validation(metrics: list[dict[str, Any]], weights: Weights) -> Validated | 
 
 
 def _num_parameters(path: Path) -> int | None:
-    """From the head of the file: each matrix is in it once."""
+    """Count the parameters from the file's header, which lists each matrix once."""
     try:
         with safe_open(path, "np") as file:
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 (it is no dictionary)
@@ -101,7 +102,8 @@ def print_info(info: Info) -> None:
         "files": "all as they were written" if not info.damaged else f"DAMAGED or missing: {', '.join(info.damaged)}",
     }
     if model.kind == "language":
-        rows = {name: _of_language(info).get(name, value) for name, value in rows.items() if name != "languages"}
+        rows |= _of_language(info)
+        del rows["languages"]
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -111,7 +113,7 @@ def print_info(info: Info) -> None:
 
 
 def described(model: ModelConfig) -> str:
-    """What belongs to its kind, and no more."""
+    """Describe a model by the settings that belong to its kind."""
     layers = f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}"
     if model.is_recurrent:
         between = f"{model.score} attention" if model.kind == "rnn-attention" else "one fixed vector between"
@@ -125,7 +127,7 @@ def described(model: ModelConfig) -> str:
 
 
 def _of_language(info: Info) -> dict[str, str]:
-    """What there is to say of a language model instead."""
+    """Return the rows that differ for a language model."""
     model = info.config.model
     keys = f" with {model.key_value_heads} keys and values" if model.key_value_heads else ""
     texts = "not here any more" if info.pairs is None else f"{info.pairs:,} texts"

@@ -1,4 +1,4 @@
-"""How well a run's cross-attention aligns words: the alignment error rate of every layer against gold alignments.
+"""Measure the alignment error rate of a run's cross-attention, by layer, against gold alignments.
 
     python scripts/alignment_error.py RUN --gold word-align-ja-en --src kftt-ja-en/tune.ja.xz --tgt kftt-ja-en/tune.en.xz
 
@@ -9,8 +9,9 @@ import argparse
 from pathlib import Path
 
 from regard.lab.alignment import MEAN, error_rates, read_gold
-from regard.text.corpus import Pair, read_lines
-from regard.translate.alignment import Place, place_for
+from regard.text.cleaning import Pair
+from regard.text.corpus import read_lines
+from regard.translate.alignment import AttentionPlace, place_for
 from regard.translate.translator import load
 
 
@@ -28,7 +29,7 @@ def main() -> None:
     rates = {one: rate for one, rate in error_rates(translator, gold).items() if one.head == MEAN}
     used = place_for(1 + max(one.layer for one in rates))
     for one in sorted(rates, key=lambda one: (one.layer, one.where)):
-        is_ours = Place(one.layer, one.where == "fed in") == used
+        is_ours = AttentionPlace(one.layer, one.where == "fed-in") == used
         print(f"layer {one.layer + 1}, {one.where:9}: AER {rates[one]:.3f}{'  (what regard uses)' if is_ours else ''}")
 
 

@@ -1,10 +1,10 @@
-"""How several runs learnt, as one picture: loss and BLEU of the validation text against seconds of training, or updates.
+"""Draw the loss and BLEU of several runs on the validation text against seconds of training, or updates.
 
     python scripts/curves.py runs/one runs/other -o docs/pictures/curves.svg
     python scripts/curves.py runs/one runs/other --by updates -o docs/pictures/curves.svg
 
-Seconds are those of updates, validations and checkpoints, as each run's timing.jsonl has them; updates are for runs that did
-not have their machine to themselves. Runs are called by their folders, or by --names.
+Seconds include updates, validations and checkpoints, as recorded in each run's timing.jsonl; use updates for runs that
+shared their machine. Runs are labelled by their folders, or by --names.
 """
 
 import argparse
@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from regard.checkpoint import Run
-from regard.lab.charts import ticks
-from regard.train.metrics import read_lines
+from regard.errors import UserError
+from regard.pages.charts import ticks
+from regard.run.checkpoint import Run
+from regard.run.metrics import read_lines
 from scripts.pictures import Drawing
 
 COLOURS = ("#134ea8", "#be2828", "#2a8a3e", "#b8860b", "#7a3fa0", "#1f9aa8", "#888888", "#d2691e")
@@ -29,15 +30,15 @@ Points = list[tuple[float, float]]
 
 def read_run(folder: Path) -> Run:
     run = Run(folder)
-    run.read_config()  # or it is none
+    run.read_config()  # raises if the folder is not a run
     for path in (run.metrics_path, run.timing_path):
         if not path.exists():
-            raise ValueError(f"{folder} has no {path.name}, in which its curves would be")
+            raise UserError(f"{folder} has no {path.name}, in which its curves would be")
     return run
 
 
 def curve(run: Run, name: str, by: str = "seconds") -> Points:
-    """(seconds or updates, value) of a number in metrics.jsonl. Between two steps whose time is known, it runs evenly."""
+    """Return (seconds or updates, value) of a number in metrics.jsonl. Times between two known steps are interpolated."""
     found: list[dict[str, Any]] = [line for line in read_lines(run.metrics_path) if name in line]
     if by == "updates":
         return [(float(line["step"]), float(line[name])) for line in found]
@@ -49,7 +50,7 @@ def curve(run: Run, name: str, by: str = "seconds") -> Points:
 
 
 def draw_panel(drawing: Drawing, x: float, label: str, curves: Sequence[Points], by: str) -> None:
-    """One picture of several curves, from its own least to its greatest value."""
+    """Draw one panel of several curves, scaled from their least to their greatest value."""
     points = [point for one in curves for point in one]
     if not points:
         drawing.text(x + LEFT, ABOVE + HEIGHT / 2, f"no {label}")
@@ -98,7 +99,7 @@ def main() -> None:
         parser.error(f"there are {len(names)} names for {len(options.runs)} runs")
     try:
         draw(options.output, [read_run(folder) for folder in options.runs], names, options.by)
-    except ValueError as error:
+    except UserError as error:
         parser.error(str(error))
 
 

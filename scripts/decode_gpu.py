@@ -1,10 +1,9 @@
-"""Whether searching with static shapes, graphs and our own kernels finds on a GPU what the plain searches find, and how long
-each takes.
+"""Compare searches with static shapes, CUDA graphs and our own kernels with plain searches: outputs and time.
 
     python scripts/decode_gpu.py [RUN] [--sentences 512] [--places 1 128] [--device cuda]
 
-Without a run, a random model of the base size (vocabulary 16,000) and random sources of the lengths of the Kyoto corpus; its
-outputs end where its limits say, about as long as its sources. Parts that fail say how, and the others go on.
+Without a run, it uses a random model of the base size (vocabulary 16,000) and random sources with the lengths of the Kyoto
+corpus; outputs end at their limits, about as long as their sources. A part that fails reports its error; the others run.
 """
 
 import argparse
@@ -22,24 +21,26 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.bench.origin import origin
 from regard.config import ModelConfig
+from regard.fast.decoding.batching import ContinuousBatching
+from regard.fast.decoding.decoder import Extent, StaticDecoder, positions_for
+from regard.fast.decoding.search import StaticSearch
+from regard.fast.support import runs_kernels
+from regard.machine.device import find_device, synchronize
 from regard.model.transformer import Transformer
-from regard.search.hypothesis import TIE, Hypothesis
+from regard.search.hypothesis import TIE, Hypothesis, Sentence
 from regard.text.tokenizer import EOS_ID
-from regard.train.device import find_device, runs_kernels, synchronize
-from regard.translate.queue import Queue
-from regard.translate.rig import Extent, Rig, Sentence, positions_for
-from regard.translate.searcher import Searcher
+from regard.translate.search import Search, Searcher
 from regard.translate.translator import load
 
 VOCAB_SIZE = 16_000
-BEAMS = (4, 1)  # the latter is greedy search
-AGAIN = {"plain": 0, "static": 1, "graphs": 3, "kernels": 3}  # times, after the first
+BEAMS = (4, 1)  # a width of 1 is greedy search
+AGAIN = {"plain": 0, "static": 1, "graphs": 3, "kernels": 3}  # repetitions after the first
 
 Found = list[list[Hypothesis]]
 
 
 def random_model(device: torch.device) -> Transformer:
-    """Base size, with weights large enough for probabilities to differ, and an end that comes now early, now late."""
+    """Return a model of the base size, with weights large enough that probabilities differ and output lengths vary."""
     torch.manual_seed(1)
     config = ModelConfig.preset("base", vocab_size=VOCAB_SIZE)
     model = Transformer(config).eval().requires_grad_(False)
@@ -51,7 +52,7 @@ def random_model(device: torch.device) -> Transformer:
 
 
 def random_sentences(count: int, vocab_size: int) -> list[Sentence]:
-    """28 tokens on average, some up to 120; outputs of at most about as many."""
+    """Return random sentences of 28 tokens on average and up to 120, whose outputs are limited to about as many."""
     chance = random.Random(1)
     sentences = []
     for _ in range(count):
@@ -62,7 +63,7 @@ def random_sentences(count: int, vocab_size: int) -> list[Sentence]:
 
 
 def differences(found: Found, expected: Found) -> tuple[int, int]:
-    """How many sentences have another best hypothesis; and of these, how many one whose score is not the same."""
+    """Count the sentences whose best hypothesis differs and, among these, those whose score differs too."""
     others = [(ours[0], theirs[0]) for ours, theirs in zip(found, expected, strict=True) if ours[0].ids != theirs[0].ids]
     return len(others), sum(abs(one.score - other.score) > TIE for one, other in others)
 
@@ -80,25 +81,25 @@ def in_batches(searcher: Searcher, sentences: list[Sentence], width: int, batch:
     order = sorted(range(len(sentences)), key=lambda number: len(sentences[number].ids))
     for begin in range(0, len(order), batch):
         numbers = order[begin : begin + batch]
-        results = searcher.search_batch([sentences[number] for number in numbers], width=width, alpha=0.0)
+        results = searcher.search([sentences[number] for number in numbers], Search(beam=width, alpha=0.0))
         for number, result in zip(numbers, results, strict=True):
             found[number] = result
     return found
 
 
 def compare(model: Transformer, sentences: list[Sentence], width: int, places: int) -> None:
-    """The plain search, static shapes without graphs, with them, and with our own kernels: same outputs, and tokens a
+    """Compare the plain search with static shapes, with and without CUDA graphs and our own kernels: outputs, and tokens a
     second."""
     device = model.output_weight.device
     some = sentences[:: len(sentences) // 16] if places == 1 else sentences
     roads: dict[str, Callable[[], Found]] = {}
-    graphs, eager = Searcher((model,), kernels=False), Searcher((model,), graphs=False, kernels=False)
-    kernels = Searcher((model,))
-    roads["plain"] = lambda: in_batches(eager, some, width, places)
-    roads["static"] = lambda: eager.search_queue(some, width=width, alpha=0.0, num_places=places)
+    graphs, eager = StaticSearch(model, kernels=False), StaticSearch(model, graphs=False, kernels=False)
+    kernels = StaticSearch(model)
+    roads["plain"] = lambda: in_batches(Searcher((model,), fast=False), some, width, places)
+    roads["static"] = lambda: eager.search(some, width=width, alpha=0.0, num_places=places)
     if device.type == "cuda":
-        roads["graphs"] = lambda: graphs.search_queue(some, width=width, alpha=0.0, num_places=places)
-        roads["kernels"] = lambda: kernels.search_queue(some, width=width, alpha=0.0, num_places=places)
+        roads["graphs"] = lambda: graphs.search(some, width=width, alpha=0.0, num_places=places)
+        roads["kernels"] = lambda: kernels.search(some, width=width, alpha=0.0, num_places=places)
     expected: Found = []
     for name, work in roads.items():
         try:
@@ -116,13 +117,13 @@ def compare(model: Transformer, sentences: list[Sentence], width: int, places: i
             f"{other} of {len(some)} outputs are others, {worse} of another score",
             flush=True,
         )
-    for rig in graphs.rigs.values():
-        if rig.graphs is not None:
-            print(f"  rig {tuple(rig.extent)}, {len(rig.graphs.captured)} graphs of {len(rig.graphs.warm)} shapes")
+    for decoder in graphs.decoders.values():
+        if decoder.graphs is not None:
+            print(f"  {tuple(decoder.extent)}: {len(decoder.graphs.captured)} graphs of {len(decoder.graphs.warm)} shapes")
 
 
 def step_times(model: Transformer, sentences: list[Sentence], width: int, places: int) -> None:
-    """One step in the middle, by itself: without graphs, with them, with our own kernels, and what it is made of then."""
+    """Time a single step mid-search without graphs, with them and with our own kernels, and profile the last."""
     device = model.output_weight.device
     roads = {"launched": (False, False)}
     if device.type == "cuda":
@@ -132,44 +133,44 @@ def step_times(model: Transformer, sentences: list[Sentence], width: int, places
     for num_positions in (32, 64, 128):
         window = Extent(places, positions_for(num_positions, 1024), max(32, 1 << (longest - 1).bit_length()))
         for road, (graphs, kernels) in roads.items():
-            rig = Rig.of(model, window, width=width, num_best=1, graphs=graphs, kernels=kernels)
-            rig.begin(0.0)
+            decoder = StaticDecoder.of(model, window, width=width, num_best=1, graphs=graphs, kernels=kernels)
+            decoder.begin(0.0)
             sure = [Sentence(sentence.ids, num_positions - 1) for sentence in some]
-            rig.fill(range(places), rig.encode(sure), range(places), sure)
-            begun = max(0, num_positions - 30)  # 29 steps follow; sizes are 32 apart: this is what such a step has behind it
-            rig.cache.lengths.fill_(begun)
+            decoder.fill(range(places), decoder.encode(sure), range(places), sure)
+            begun = max(0, num_positions - 30)  # 29 steps follow; sizes are multiples of 32: a usual past
+            decoder.cache.lengths.fill_(begun)
             ages = torch.full((places,), begun, device=device)
-            rig.cache.ancestry.copy_(descent(ages, width, rig.cache.num_positions))
+            decoder.cache.ancestry.copy_(descent(ages, width, decoder.cache.num_positions))
             for _ in range(4):
-                rig.step(window)
+                decoder.step(window)
             synchronize(device)
             began = time.perf_counter()
             for _ in range(20):
-                rig.step(window)
+                decoder.step(window)
             launched = time.perf_counter() - began
             synchronize(device)
             taken = time.perf_counter() - began
             print(
                 f"  {num_positions} positions, {road}: {taken / 20 * 1e3:.3f} ms a step, of which the host takes "
-                f"{launched / 20 * 1e3:.3f} ms; in the end {int(rig.board.is_done.sum())} places are done",
+                f"{launched / 20 * 1e3:.3f} ms; in the end {int(decoder.state.is_done.sum())} places are done",
                 flush=True,
             )
             if graphs and num_positions == 64:
-                profile(partial(rig.step, window))
+                profile(partial(decoder.step, window))
 
 
 def descent(lengths: torch.Tensor, width: int, num_positions: int) -> torch.Tensor:
-    """The ancestry of beams that have been their own for up to eight positions, and before that were one."""
+    """Return the ancestry of beams that have been separate for up to eight positions, and were one beam before that."""
     positions = torch.arange(num_positions, device=lengths.device)
     slots = torch.arange(width, device=lengths.device)
     is_apart = positions >= lengths[:, None] - 8  # (B, T)
-    chosen = torch.where(is_apart[:, None], slots[:, None], 0)  # (B, W, T): whose slot of each position
+    chosen = torch.where(is_apart[:, None], slots[:, None], 0)  # (B, W, T): the slot that each beam reads at each position
     is_past = positions < lengths[:, None]
     return ((chosen[..., None] == slots) & is_past[:, None, :, None]).flatten(2)
 
 
 def profile(work: Callable[[], None], num_steps: int = 5) -> None:
-    """The kernels that take longest."""
+    """Print the kernels that take longest."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
         for _ in range(num_steps):
             work()
@@ -182,7 +183,7 @@ def profile(work: Callable[[], None], num_steps: int = 5) -> None:
 
 
 def kernel_times(device: torch.device) -> None:
-    """What other ways there would be: the best of a vocabulary at once or by groups."""
+    """Time operations over a vocabulary: the best k at once and by groups, argmax and log-softmax."""
     for rows, num_best in ((4, 8), (512, 8), (1, 2), (128, 2)):
         log_probs = torch.randn(rows, VOCAB_SIZE, device=device)
         ways: dict[str, Callable[[], object]] = {
@@ -195,9 +196,9 @@ def kernel_times(device: torch.device) -> None:
 
 
 def attention_times(device: torch.device) -> None:
-    """Attention of one layer by torch's kernels and by ours, in several sizes of blocks, over sentences of all ages; and by
-    how much they differ. Of torch's, what writes keys and values comes on top."""
-    from regard.kernels import decoding
+    """Compare one layer's attention by torch's kernels and by ours, for several block sizes and lengths of the past: time
+    and largest difference. The time that torch needs to write keys and values is not included."""
+    from regard.fast.kernels import decoding
 
     for places, width, num_positions in itertools.product((128, 1), (4, 1), (32, 64, 128)):
         num_slots = num_positions * width
@@ -235,8 +236,8 @@ def attention_times(device: torch.device) -> None:
 
 
 def with_blocks(scores: int, warps: int, work: Callable[[], object]) -> None:
-    """By our kernels with other constants than theirs."""
-    from regard.kernels import decoding
+    """Run our kernels with other block sizes than their constants."""
+    from regard.fast.kernels import decoding
 
     kept = decoding.SCORES, decoding.WARPS
     decoding.SCORES, decoding.WARPS = scores, warps
@@ -256,7 +257,7 @@ def attended(kernel: SDPBackend, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
 
 
 def grouped_topk(log_probs: torch.Tensor, num_best: int, size: int = 128) -> torch.Tensor:
-    """The best are in the groups with the best maxima."""
+    """Return the top k, which lie within the groups that have the k greatest maxima."""
     groups: torch.Tensor = log_probs.unflatten(1, (-1, size))  # 16,000 = 125 · 128
     places = groups.amax(2).topk(num_best, dim=1).indices
     few = groups.gather(1, places[:, :, None].expand(-1, -1, size)).flatten(1)
@@ -264,7 +265,7 @@ def grouped_topk(log_probs: torch.Tensor, num_best: int, size: int = 128) -> tor
 
 
 def microseconds(work: Callable[[], object], device: torch.device, times: int = 50) -> float:
-    """Of the device, launches left out: a graph of many, replayed."""
+    """Measure time on the device without launch overhead, by replaying a CUDA graph of many calls."""
     for _ in range(3):
         work()
     synchronize(device)
@@ -285,15 +286,15 @@ def microseconds(work: Callable[[], object], device: torch.device, times: int = 
 
 
 def queue_overhead(model: Transformer, sentences: list[Sentence], width: int, places: int) -> None:
-    """Where the time of a whole queue goes, as the host sees it."""
+    """Print the host's view of where the time of a whole queue goes."""
     import cProfile
     import pstats
 
-    searcher = Searcher((model,))
+    searcher = StaticSearch(model)
     for _ in range(2):
-        searcher.search_queue(sentences, width=width, alpha=0.0, num_places=places)
-    [rig] = searcher.rigs.values()
-    queue = Queue(rig, sentences, num_places=min(places, rig.extent.num_places), alpha=0.0)
+        searcher.search(sentences, width=width, alpha=0.0, num_places=places)
+    [decoder] = searcher.decoders.values()
+    queue = ContinuousBatching(decoder, sentences, num_places=min(places, decoder.extent.num_places), alpha=0.0)
     profiler = cProfile.Profile()
     with torch.no_grad(), profiler:
         queue.run()

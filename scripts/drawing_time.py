@@ -1,4 +1,4 @@
-"""How long the page takes to draw every encoder head of a sentence of 32 places, from a click to the frame that shows it.
+"""Measure how long the page takes to draw every encoder head of a sentence of 32 positions.
 
 python scripts/drawing_time.py RUN --sentences dev.ja
 """
@@ -16,9 +16,9 @@ import regard
 from regard.text.corpus import read_lines
 from scripts.load import serving
 
-PLACES = 32  # with the end sign
+PLACES = 32  # including the end sign
 TIMES = 10
-# The model's answer is there already; what is timed is drawing it. A second frame begins when the first was painted.
+# The model's answer is cached; only drawing is timed. A second frame begins once the first was painted.
 CLICK = """() => new Promise(done => {
   const [html, tabs] = [document.documentElement, document.querySelectorAll("[role=tab]")];
   const drawn = html.dataset.drawn;

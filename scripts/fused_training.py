@@ -1,8 +1,8 @@
-"""Checks the fused training pass on this GPU, and says where its time goes.
+"""Check the fused training pass on this GPU, and profile it.
 
     python scripts/fused_training.py prepared --preset base --batch-tokens 25600
 
-compares losses with the plain path in float32, then measures updates over the corpus that `regard prepare` put there, and
+It compares losses with the plain path in float32, then measures updates over the corpus that `regard prepare` wrote, and
 prints the kernels that take longest. `--blocks` tries other block sizes of attention.
 """
 
@@ -18,16 +18,16 @@ import torch
 
 from regard.bench.model import matmul_ceiling
 from regard.config import ModelConfig, TrainConfig, model_preset
-from regard.data.batch import PackedBatch, Pairs, packed
-from regard.data.batching import PairLengths, packed_batches, packed_room
+from regard.data.batch import Pairs
+from regard.data.batching import PairLengths, packed_batches, packed_size
 from regard.data.store import PairStore
-from regard.kernels import attention
-from regard.model.packing import Room
+from regard.fast.kernels import attention
+from regard.fast.training.layout import PackedBatch, PackLayout
+from regard.fast.training.learner import FusedLearner
+from regard.machine.processes import Processes
 from regard.text.tokenizer import PAD_ID, Tokenizer
-from regard.train.distributed import Processes
-from regard.train.fused import FusedLearner
 from regard.train.learner import Learner
-from regard.train.metrics import Totals
+from regard.train.totals import Totals
 
 
 def main() -> None:
@@ -43,8 +43,8 @@ def main() -> None:
     tokenizer = Tokenizer.load(options.prepared)
     store = PairStore.open(options.prepared, "train")
     lengths = PairLengths.of(store.src.lengths, store.tgt.lengths)
-    src, tgt = packed_room(lengths, options.batch_tokens)
-    room = Room(src, tgt, len(tokenizer.src), len(tokenizer.tgt), PAD_ID)
+    src, tgt = packed_size(lengths, options.batch_tokens)
+    layout = PackLayout(src, tgt, len(tokenizer.src), len(tokenizer.tgt), PAD_ID)
     model = ModelConfig(src_vocab_size=len(tokenizer.src), tgt_vocab_size=len(tokenizer.tgt), **model_preset(options.preset))
     indices = packed_batches(lengths, np.arange(len(store)), room=(src, tgt), seed=1, epoch=0)
     real = sum(int(lengths.tgt[batch].sum()) for batch in indices[:-1]) / (tgt * (len(indices) - 1))
@@ -61,14 +61,14 @@ def main() -> None:
     )  # fmt: skip
     device = torch.device("cuda")
     if options.agreement:
-        agree(model, train, room, [batch(n) for n in range(options.agreement)], device)
+        agree(model, train, layout, [batch(n) for n in range(options.agreement)], device)
     began = time.perf_counter()
     batches = [batch(n) for n in range(32)]
     drawing = time.perf_counter() - began
-    learner = FusedLearner(model, train, device, room)
+    learner = FusedLearner(model, train, device, layout)
     print(f"the learner is there after {time.perf_counter() - began - drawing:.1f} s", flush=True)
     began = time.perf_counter()
-    ready = [packed(one, room) for one in batches]
+    ready = [layout.pack(one) for one in batches]
     packing = time.perf_counter() - began
     print(f"drawing {1000 * drawing / 32:.1f} ms and packing {1000 * packing / 32:.1f} ms a batch", flush=True)
     ceiling = matmul_ceiling(device, torch.bfloat16)
@@ -89,7 +89,7 @@ def main() -> None:
             try:
                 attention.BLOCK, attention.STRIDE, attention.WARPS = block, stride, warps
                 print(f"blocks of {block} × {stride}, {warps} warps:", end=" ", flush=True)
-                measure(FusedLearner(model, train, device, room), ready, options.updates // 2, device)
+                measure(FusedLearner(model, train, device, layout), ready, options.updates // 2, device)
             except Exception as error:
                 print(repr(error)[:200], flush=True)
 
@@ -115,8 +115,8 @@ def measure(learner: FusedLearner, ready: list[PackedBatch], updates: int, devic
     )
 
 
-def agree(model: ModelConfig, train: TrainConfig, room: Room, batches: list[Pairs], device: torch.device) -> None:
-    """Losses without dropout, of the plain path in float32 and in bfloat16, and of the fused one."""
+def agree(model: ModelConfig, train: TrainConfig, layout: PackLayout, batches: list[Pairs], device: torch.device) -> None:
+    """Compare losses without dropout: the plain path in float32 and in bfloat16, and the fused path."""
     model = replace(model, dropout=0.0, embedding_dropout=0.0)
     lines: dict[str, list[float]] = {}
     start: dict[str, Any] = {}
@@ -125,7 +125,7 @@ def agree(model: ModelConfig, train: TrainConfig, room: Room, batches: list[Pair
         precision: Any = name.split()[1] if name != "fused again" else "bfloat16"
         config = replace(train, precision=precision)
         learner: Any = (
-            Learner(model, config, device, Processes()) if "plain" in name else FusedLearner(model, config, device, room)
+            Learner(model, config, device, Processes()) if "plain" in name else FusedLearner(model, config, device, layout)
         )
         if not start:
             start = learner.weights()
@@ -133,7 +133,7 @@ def agree(model: ModelConfig, train: TrainConfig, room: Room, batches: list[Pair
         losses = []
         for one in batches:
             totals = Totals(device)
-            learner.update([(0, one.padded() if "plain" in name else packed(one, room))], totals)
+            learner.update([(0, one.padded() if "plain" in name else layout.pack(one))], totals)
             sums = totals.to_list()
             losses.append(sums[1] / sums[2])
         lines[name] = losses

@@ -1,10 +1,10 @@
-"""How the first values of the weights decide what a model learns: the table in EXPERIMENTS.md.
+"""Compare initialisations of a model by what it learns: the table in EXPERIMENTS.md.
 
     python scripts/initialisation.py FOLDER --device cuda
 
-FOLDER holds train.de.xz and train.en.xz, one sentence a line. For each scheme, norm and depth: how alike the decoder's
-positions are at the start (mean cosine between the states of one sentence; 1 = all the same), and the loss per token on the
-way through 300 steps (each a mean of 20) of Adam with a linear warm-up to 7e-4 over 100.
+FOLDER holds train.de.xz and train.en.xz, one sentence a line. The table lists, for each scheme, norm and depth, the mean
+cosine between the decoder's states at different positions of one sentence at the start (1: all equal), and the loss per
+token during 300 steps (means of 20) of Adam with a linear warm-up to 7e-4 over 100.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def half_glorot(name: str, weight: Tensor, config: ModelConfig) -> float:
 
 
 def shrunk_outputs(name: str, weight: Tensor, config: ModelConfig) -> float:
-    """What `initialise` does for post-norm models, here for both."""
+    """Apply the rule of `initialise` for post-norm models to both norms."""
     return glorot(name, weight) * depth_factor(name, replace(config, norm="post"))
 
 
@@ -59,7 +59,7 @@ def small(name: str, weight: Tensor, config: ModelConfig) -> float:
 
 
 def small_outputs(name: str, weight: Tensor, config: ModelConfig) -> float:
-    """0.02, divided by √(sub-layers in the stack) where a sub-layer writes to the residual stream (GPT-2)."""
+    """Return 0.02, divided by √(sub-layers in the stack) for maps that write to the residual stream (GPT-2)."""
     writes = name.endswith(("output.weight", "outer.weight"))
     sublayers = 2 * config.encoder_layers if name.startswith("encoder") else 3 * config.decoder_layers
     return 0.02 / math.sqrt(sublayers) if writes else 0.02
@@ -84,7 +84,7 @@ def redraw(model: Transformer, scheme: Scheme) -> None:
 
 
 def read(folder: Path, device: torch.device) -> list[Batch]:
-    """Batches of similar length, shuffled, as a training run would see them."""
+    """Return shuffled batches of sentences of similar length, as a training run makes them."""
     sides = [lzma.decompress((folder / f"train.{side}.xz").read_bytes()).decode().split("\n")[:-1] for side in ("de", "en")]
     learnt = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -108,7 +108,7 @@ def read(folder: Path, device: torch.device) -> list[Batch]:
 
 @torch.no_grad()
 def likeness(model: Transformer, batch: Batch) -> float:
-    """The mean cosine between the decoder's states at different positions of one sentence."""
+    """Return the mean cosine between the decoder's states at different positions of one sentence."""
     src, tgt_in, _ = batch
     model.eval()
     states = F.normalize(model.decode(tgt_in, model.encode(src), model.padding_mask(src)), dim=-1)

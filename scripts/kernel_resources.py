@@ -1,12 +1,12 @@
-"""Our own kernels compiled for GPUs that need not be there: what each takes of a multiprocessor.
+"""Compile the Triton kernels for GPUs that need not be present, and print the resources that each uses.
 
     python scripts/kernel_resources.py
     python scripts/kernel_resources.py --presets base big --capabilities 80 90 120
 
-Training and decoding run on a CPU, a few tokens long, and every launch of a kernel is compiled instead, as it would be on a
-GPU of that compute capability. Nothing is computed. What is printed of each kernel, the worst of its launches: registers of
-a thread, bytes that a thread spills to memory because they are too few, shared memory of a program, and how many warps of a
-multiprocessor the three leave room for. Spilling is what costs most; too much shared memory does not run at all.
+Training and decoding of a few tokens run on a CPU, and every launch of a kernel compiles it for a GPU of that compute
+capability; nothing is computed. For the worst launch of each kernel the table shows registers per thread, bytes that a
+thread spills from registers to memory, shared memory per program, and how many warps fit on a multiprocessor. Spilling costs
+most; a kernel with too much shared memory does not run.
 """
 
 import argparse
@@ -27,16 +27,16 @@ from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from regard.config import ModelConfig, TrainConfig
-from regard.data.batch import Pairs, packed
+from regard.data.batch import Pairs
 from regard.data.store import Ragged
-from regard.kernels.decoding import attend_to_past, attend_to_source
-from regard.model.packing import Room
-from regard.train.fused import FusedLearner
-from regard.train.metrics import Totals
+from regard.fast.kernels.decoding import attend_to_past, attend_to_source
+from regard.fast.training.layout import PackLayout
+from regard.fast.training.learner import FusedLearner
+from regard.train.totals import Totals
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-REGISTERS = 65_536  # of a multiprocessor, for all of its threads
-# Shared memory: the most that one program may have, and what a multiprocessor has for all (CUDA's programming guide).
+REGISTERS = 65_536  # per multiprocessor, for all of its threads
+# The most shared memory that one program may use, and the total of a multiprocessor (CUDA's programming guide).
 SHARED = {80: (163, 164), 86: (99, 100), 89: (99, 100), 90: (227, 228), 100: (227, 228), 120: (99, 100)}
 WARPS = {80: 64, 86: 48, 89: 48, 90: 64, 100: 64, 120: 48}
 VOCAB_SIZE, TOKENS = 16_000, 48
@@ -44,14 +44,14 @@ VOCAB_SIZE, TOKENS = 16_000, 48
 
 @dataclass(frozen=True)
 class Resources:
-    """What one compiled kernel takes."""
+    """Resources that one compiled kernel uses."""
 
     kernel: str
     capability: int
-    registers: int  # of a thread
-    spilled: int  # bytes of a thread
-    shared: int  # bytes of a program
-    warps: int  # of a program
+    registers: int  # per thread
+    spilled: int  # bytes per thread
+    shared: int  # bytes per program
+    warps: int  # per program
 
     @property
     def fits(self) -> bool:
@@ -59,7 +59,7 @@ class Resources:
 
     @property
     def occupancy(self) -> float:
-        """The share of a multiprocessor's warps that these programs may fill at once, by registers and shared memory."""
+        """Return the share of a multiprocessor's warps that can be active at once, by registers and shared memory."""
         of_registers = REGISTERS // (-(-self.registers // 8) * 8 * 32 * self.warps)
         of_shared = SHARED[self.capability][1] * 1024 // (self.shared + 1024)
         programs = min(of_registers, of_shared, WARPS[self.capability] // self.warps)
@@ -67,7 +67,7 @@ class Resources:
 
 
 class AbsentGPU:
-    """As much of a driver as compiling asks for. Its number is its capability, so that each GPU has a cache of its own."""
+    """A stand-in for a driver during compilation. Its number is its capability, so that each GPU has its own cache."""
 
     def __init__(self, capability: int) -> None:
         self.capability = capability
@@ -84,7 +84,7 @@ class AbsentGPU:
 
 @contextmanager
 def compiling(capability: int) -> Iterator[dict[str, Any]]:
-    """Launches are compiled instead; gives the compiled kernels, by hash."""
+    """Compile at each launch instead of running, and yield the compiled kernels by hash."""
     compiled: dict[str, Any] = {}
     launch = JITFunction.run
 
@@ -118,16 +118,16 @@ def resources(kernel: Any, capability: int) -> Resources:
 
 
 def train(model: ModelConfig, *, r_drop: float) -> None:
-    """One update of a few tokens, in bfloat16."""
+    """Run one update on a few tokens, in bfloat16."""
     config = TrainConfig(steps=1, warmup=1, r_drop=r_drop, precision="bfloat16", kernels="on", device="cpu", clip_norm=1.0)
-    room = Room(TOKENS, TOKENS, VOCAB_SIZE, VOCAB_SIZE, model.pad_id, 2 if r_drop else 1)
-    learner = FusedLearner(model, config, torch.device("cpu"), room)
+    layout = PackLayout(TOKENS, TOKENS, VOCAB_SIZE, VOCAB_SIZE, model.pad_id, 2 if r_drop else 1)
+    learner = FusedLearner(model, config, torch.device("cpu"), layout)
     rows = Ragged.of([[model.pad_id + 5] * (TOKENS // 3)] * 2)
-    learner.update([(0, packed(Pairs(rows, rows), room))], Totals(torch.device("cpu")))
+    learner.update([(0, layout.pack(Pairs(rows, rows)))], Totals(torch.device("cpu")))
 
 
 def decode(model: ModelConfig, *, width: int) -> None:
-    """One step's attention, in float32."""
+    """Run the attention of one step, in float32."""
     heads, d_head = model.num_heads, model.d_head
     q, k, v = torch.zeros(3, 2, width, heads, d_head).transpose(2, 3).unbind(0)
     keys, values = torch.zeros(2, 2, TOKENS * width, heads, d_head).unbind(0)
@@ -138,7 +138,7 @@ def decode(model: ModelConfig, *, width: int) -> None:
 
 
 def measured(presets: Sequence[str], capability: int) -> list[Resources]:
-    """Of every kernel's every launch, once for each form in which it was compiled."""
+    """Return the resources of every launch of every kernel, once for each compiled form."""
     with compiling(capability) as compiled:
         for preset in presets:
             sizes = ModelConfig.preset(preset, vocab_size=VOCAB_SIZE)
@@ -152,7 +152,7 @@ def measured(presets: Sequence[str], capability: int) -> list[Resources]:
 
 
 def worst(found: Sequence[Resources]) -> list[Resources]:
-    """Of each kernel and GPU the launch that leaves least room, those that spill first."""
+    """Return for each kernel and GPU the launch with the least occupancy, kernels that spill first."""
     by_kernel: dict[tuple[str, int], Resources] = {}
     for one in sorted(found, key=lambda one: (-one.spilled, one.occupancy)):
         by_kernel.setdefault((one.kernel, one.capability), one)

@@ -1,12 +1,12 @@
-"""Proof that training resumes exactly: a run that is killed again and again ends as one that never was.
+"""Check that a run that is killed repeatedly ends with the same weights as one that is not.
 
     python scripts/kill_and_resume.py 20
 
-trains a small model with dropout, BPE-dropout and accumulation twice. The second time it is killed (SIGKILL) at random
-moments, from the reading of the text to the last checkpoint, and started again with the same command. Then weights,
-optimizer state and metrics.jsonl must have the same SHA-256, every continuation must have said where it continues from, and
-none may have repeated more than one save interval; on a GPU, which goes on while a checkpoint is written, more than two.
-Arguments after `--` go to `regard train`, such as `--device cuda --deterministic`.
+It trains a small model with dropout, BPE-dropout and accumulation twice. The second training is killed (SIGKILL) at random
+moments, from reading the text to the last checkpoint, and started again with the same command. Then weights, optimizer state
+and metrics.jsonl must have the same SHA-256, every continuation must have printed where it continues, and none may have
+repeated more than one save interval (on a GPU, where training goes on while a checkpoint is written, two). Arguments after
+`--` go to `regard train`, such as `--device cuda --deterministic`.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from regard.checkpoint import Run, sha256
+from regard.run.checkpoint import Run, sha256
 
 SAVE_EVERY = 4
 WORDS = {
@@ -64,7 +64,7 @@ def command(corpus: Path, run: Path, steps: int, more: list[str]) -> list[str]:
 
 
 def last_step(run: Path) -> int:
-    """The last one that was written about, even if it was not saved."""
+    """Return the last step in the log, even if it was not saved."""
     path = run / "timing.jsonl"
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     return max([0, *(int(json.loads(line)["step"]) for line in lines)])
@@ -91,7 +91,7 @@ def run_to_the_end(arguments: list[str]) -> tuple[str, float]:
 
 
 def continued_from(stderr: str, before: int, saved: list[int], *, most: int) -> str:
-    """Checks the sentence that a continuation prints, where it had the time to."""
+    """Check the line that a continuation prints, if it ran long enough to print it."""
     told = re.search(r"^continuing from step (\d+)$", stderr, re.MULTILINE)
     if "is finished" in stderr:
         return "had finished already"
@@ -130,7 +130,7 @@ def main() -> None:
         _, stderr = process.communicate()
         story = continued_from(stderr, before, saved, most=most)
         faults += "REPEATING" in story or "SILENT" in story or process.returncode not in (0, -signal.SIGKILL)
-        if process.returncode == 0:  # it was faster than the moment: from the beginning, for the kills that are left
+        if process.returncode == 0:  # it finished before the kill: start over for the remaining kills
             faults += digests(whole, options.steps) != digests(killed, options.steps)
             shutil.rmtree(killed)
             story += " and finished; once more from the beginning"

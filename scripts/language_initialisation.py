@@ -1,8 +1,7 @@
-"""The experiment behind the first values of a language model's weights: what its embedding and the maps that write to its
-stream begin with, and where validation is after a few hundred updates.
+"""Compare initialisations of a language model: standard deviations of its embedding and of maps to the residual stream.
 
-    regard train --model language --text train.en --valid-text valid.en --preset tiny --vocab-size 2000 --steps 1 -o RUN
-    python scripts/language_initialisation.py RUN
+regard train --model language --text train.en --valid-text valid.en --preset tiny --vocab-size 2000 --steps 1 -o RUN
+python scripts/language_initialisation.py RUN
 """
 
 import argparse
@@ -12,15 +11,15 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from regard.checkpoint import Run
 from regard.data.batch import padded
 from regard.data.stream import Place
+from regard.machine.processes import Processes
 from regard.model.language import LanguageModel
+from regard.run.checkpoint import Run
 from regard.text.tokenizer import Tokenizer
-from regard.train.distributed import Processes
 from regard.train.learner import Learner
-from regard.train.metrics import Totals
 from regard.train.plan import open_training_text
+from regard.train.totals import Totals
 from regard.train.validation import open_validation
 
 STEPS, WARMUP, SEEDS = 250, 50, (1, 2)
@@ -28,7 +27,7 @@ EMBEDDINGS = {"d_model^-½": None, "1": 1.0, "0.02": 0.02}
 
 
 def give_values(model: LanguageModel, embedding: float | None, *, shrunk: bool) -> None:
-    """Other first values than `initialise` gave it."""
+    """Replace the initial values set by `initialise`."""
     with torch.no_grad():
         if embedding is not None:
             nn.init.normal_(model.embedding.weight, std=embedding)
@@ -38,7 +37,7 @@ def give_values(model: LanguageModel, embedding: float | None, *, shrunk: bool) 
 
 
 def loss_after(run: Run, embedding: float | None, *, shrunk: bool, seed: int) -> float:
-    """Of the validation text."""
+    """Return the loss on the validation text."""
     config, tokenizer, cpu = run.read_config(), Tokenizer.load(run.folder), torch.device("cpu")
     train = replace(config.train, steps=STEPS, warmup=WARMUP, seed=seed)
     folder = run.data_folder(config)

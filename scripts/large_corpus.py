@@ -1,10 +1,10 @@
-"""How much time and memory `regard prepare` takes for millions of pairs, and how soon a run on them continues.
+"""Measure the time and memory of `regard prepare` on millions of pairs, and the time until a run on them continues.
 
     python scripts/large_corpus.py SRC TGT --pairs 2000000
 
 SRC and TGT are aligned texts (plain, .gz or .xz), repeated and perturbed (words swapped, copies numbered) until there are
-enough pairs. Prints the wall-clock time, the largest resident memory of the command and its workers taken together, and
-how long the prepared folder takes to open, and a run on it to continue.
+enough pairs. It prints the wall-clock time, the peak resident memory of the command and its workers together, and the time
+to open the prepared folder and to continue a run on it.
 """
 
 import argparse
@@ -17,7 +17,8 @@ from pathlib import Path
 
 from regard.config import CorpusConfig
 from regard.data.store import PairStore
-from regard.text.corpus import Pair, read_pairs
+from regard.text.cleaning import Pair
+from regard.text.corpus import read_pairs
 
 
 def perturbed(text: str, chance: random.Random, number: int) -> str:
@@ -43,7 +44,7 @@ def write(folder: Path, pairs: list[Pair], count: int) -> None:
 
 
 def resident_bytes(root: int) -> int:
-    """Of a process and all its descendants; pages they share are counted once for each (so this is an upper bound)."""
+    """Return the memory of a process and its descendants. Shared pages count once per process, so this is an upper bound."""
     children: dict[int, list[int]] = {}
     resident: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/status"):
@@ -63,7 +64,7 @@ def resident_bytes(root: int) -> int:
 
 
 def train(folder: Path, steps: int) -> float:
-    """Seconds from the command until the last step's line is printed."""
+    """Return the seconds from the command until the last step's line is printed."""
     words = ["--data", str(folder / "prepared"), "-o", str(folder / "run"), "--preset", "tiny", "--steps", str(steps)]
     words += ["--set", "train.log_every=1", "--set", "train.save_every=1", "--set", "train.valid_every=1000"]
     words += ["--set", "train.accumulation=1", "--set", "train.bleu_sentences=0"]

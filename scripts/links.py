@@ -1,8 +1,9 @@
-"""Links from the documentation to lines of code, such as [`attention`](../regard/model/attention.py#L23).
+"""Update the line numbers in links from the documentation to code.
 
     python scripts/links.py    # puts in the lines where things stand now
 
-The last name in the link's text is a function, class, method or constant of the file.
+In [`attention`](../regard/model/attention.py#L23), the last name in the link's text is a function, class, method or constant
+of the file.
 """
 
 import re
@@ -13,13 +14,13 @@ LINK = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<path>[^)#]+\.py)#L(?P<line>\d+)\
 
 
 def defined_at(path: Path, name: str) -> int:
-    """The line, from 1, that defines `name`, or the part of it after its last dot, in the class before it."""
+    """Return the line, from 1, that defines `name`. In `Class.method`, the method is looked up inside the class."""
     *owners, last = name.split(".")
     lines = path.read_text(encoding="utf-8").splitlines()
     start = defined_at(path, owners[-1]) if owners and re.search(rf"^class {owners[-1]}\b", "\n".join(lines), re.M) else 0
     for number, line in enumerate(lines[start:], start=start + 1):
         if start and re.match(r"[^\s#)]", line):
-            break  # the class is over
+            break  # end of the class
         if re.match(rf"\s*(?:def|class) {last}\b|{last}\b\s*[:=]", line):
             return number
     raise ValueError(f"{path.relative_to(ROOT)} does not define {name}")

@@ -1,12 +1,11 @@
-"""How a server bears malformed requests and load.
+"""Test a server with malformed requests and under load.
 
     python scripts/load.py RUN --sentences test.de --requests 5000 --seconds 60
 
-Three servers are started, one after the other. The first gets malformed requests: those of scripts/malformed.py and what
-schemathesis makes up from the API's own description, right and wrong; its memory is read before and after. The second gets
-1, 8, 32 and 128 clients that each ask for one sentence after the other, and then twice as many requests a second as it could
-answer, whether it answers or not. The third translates every request by itself, for comparison. Each answer is compared with
-what `regard.load(RUN).translate` says.
+It starts three servers, one after the other. The first gets malformed requests, those of scripts/malformed.py and those that
+schemathesis generates from the API's description, valid and invalid; its memory is read before and after. The second gets 1,
+8, 32 and 128 clients that each send one sentence after the other, then twice as many requests a second as it can answer. The
+third translates every request by itself, for comparison. Each answer is compared with that of `regard.load(RUN).translate`.
 """
 
 import argparse
@@ -40,19 +39,19 @@ from scripts.malformed import malformed
 
 CLIENTS = (1, 8, 32, 128)
 WARM_SECONDS = 5.0
-NO_ANSWER, NOT_SENT = 599, 0  # in place of a status
-WARM_UP = 2500  # malformed requests before memory is read: what is allocated once is no leak
+NO_ANSWER, NOT_SENT = 599, 0  # used in place of a status
+WARM_UP = 2500  # malformed requests before memory is first read, so that one-time allocations are not taken for a leak
 
 
 @dataclass
 class Results:
-    """Of one kind of load."""
+    """Results of one kind of load."""
 
     seconds: float = 0.0
-    latencies: list[float] = field(default_factory=list)  # of good answers
-    refused: int = 0  # 429, as it should be when there is too much
+    latencies: list[float] = field(default_factory=list)  # of correct answers
+    refused: int = 0  # status 429, as expected under overload
     errors: Counter[str] = field(default_factory=Counter)
-    mixed_up: int = 0  # answers to another question
+    mixed_up: int = 0  # answers that belong to another request
 
     @property
     def throughput(self) -> float:
@@ -74,7 +73,7 @@ HEAD = f"{'load':<24} {'texts/s':>9} {'p50 ms':>9} {'p95 ms':>9} {'429':>8} {'er
 
 @contextmanager
 def serving(run: str, *flags: str) -> Iterator[int]:
-    """The port of a server."""
+    """Start a server and yield its port."""
     command = [sys.executable, "-m", "regard", "serve", run, "--port", "0", *flags]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         said = ""
@@ -85,7 +84,7 @@ def serving(run: str, *flags: str) -> Iterator[int]:
                 raise ValueError(said)
             said += line
         port = int(address[1])
-        threading.Thread(target=process.stderr.read, daemon=True).start()  # or it would wait for someone to read it
+        threading.Thread(target=process.stderr.read, daemon=True).start()  # keep the pipe from filling up
         try:
             yield port
         finally:
@@ -100,7 +99,7 @@ def memory(port: int) -> int:
 
 
 def send_own(port: int, run: str, count: int, statuses: Counter[int]) -> None:
-    """Our own list again and again, after the first time with a byte of each body changed."""
+    """Send our own list of requests repeatedly; from the second round on, change one byte of each body."""
     session = requests.Session()
     every = malformed(run)
     draw = random.Random(1)
@@ -115,15 +114,14 @@ def send_own(port: int, run: str, count: int, statuses: Counter[int]) -> None:
             answer = session.request(wrong.method, url, data=bytes(body), headers=headers, timeout=60)
             statuses[answer.status_code] += 1
         except requests.ConnectionError:
-            # Cut off while it was sent, which is what a body too large deserves, and no other.
+            # The connection was closed while sending, which is allowed only for a body that is too large.
             statuses[413 if len(body) > DEFAULT_LIMITS.body_bytes else NO_ANSWER] += 1
         except requests.Timeout:
             statuses[NO_ANSWER] += 1
 
 
 def send_made_up(port: int, count: int, statuses: Counter[int]) -> None:
-    """What schemathesis makes of the API's description: for each route, some requests that it allows and some that it
-    does not."""
+    """Send requests that schemathesis generates from the API's description: for each route, valid and invalid ones."""
     warnings.filterwarnings("ignore", module="schemathesis|hypothesis")
     url = f"http://127.0.0.1:{port}"
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
@@ -136,7 +134,7 @@ def send_made_up(port: int, count: int, statuses: Counter[int]) -> None:
             try:
                 _send(operation.as_strategy(mode), url, each, session, statuses)
             except Exception as error:
-                if "Unsatisfiable" not in type(error).__name__:  # a route without parameters has no wrong ones
+                if "Unsatisfiable" not in type(error).__name__:  # a route without parameters has no invalid requests
                     raise
 
 
@@ -148,14 +146,14 @@ def _send(strategy: SearchStrategy[Any], url: str, count: int, session: requests
             statuses[case.call(base_url=url, session=session, timeout=60).status_code] += 1
         except (requests.ConnectionError, requests.Timeout):
             statuses[NO_ANSWER] += 1
-        except (requests.RequestException, UnicodeError):  # what its own client cannot send
+        except (requests.RequestException, UnicodeError):  # requests that its own client cannot send
             statuses[NOT_SENT] += 1
 
     send()
 
 
 class Connection:
-    """One client's: HTTP as far as it is needed here, since a client that costs as much as the server measures itself."""
+    """A client's connection, with a minimal HTTP implementation, because a slow client would distort measurements."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -182,14 +180,14 @@ class Connection:
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked, and what must be the answer."""
+    """Requests to send and the expected answers."""
 
     port: int
     bodies: Sequence[bytes]
     expected: Sequence[str]
 
     async def ask(self, connection: Connection, number: int, results: Results) -> bool:
-        """Whether it was answered, and not refused."""
+        """Send one request and return whether it was answered rather than refused."""
         place = number % len(self.bodies)
         began = time.monotonic()
         try:
@@ -210,7 +208,7 @@ class Load:
         return True
 
     async def clients(self, count: int, seconds: float) -> Results:
-        """So many, each with one question at a time; those that were refused wait a little."""
+        """Run `count` clients with one request at a time each; a refused client waits a little."""
         results = Results()
         began = time.monotonic()
 
@@ -227,7 +225,7 @@ class Load:
         return results
 
     async def flood(self, rate: float, seconds: float) -> Results:
-        """So many questions a second, whether they are answered or not."""
+        """Send `rate` requests a second, whether they are answered or not."""
         results = Results()
         idle: list[Connection] = []
         tasks: set[asyncio.Task[None]] = set()
@@ -246,7 +244,7 @@ class Load:
                 task.add_done_callback(tasks.discard)
                 number += 1
             await asyncio.sleep(0.005)
-        answered = len(results.latencies)  # in these seconds; what is still waiting is waited for, but counts for no speed
+        answered = len(results.latencies)  # answered within the interval; later answers are awaited, but not counted
         results.seconds = time.monotonic() - began
         await asyncio.gather(*tasks)
         for connection in idle:
@@ -286,7 +284,7 @@ def main() -> None:
     languages = {"source": data.src_lang or "src", "target": data.tgt_lang or "tgt"}
     bodies = [json.dumps({"q": sentence, **languages}).encode() for sentence in sentences]
     name = options.run.rstrip("/").rpartition("/")[2]
-    del translator  # the servers need the memory
+    del translator  # free the memory for the servers
     flags = ("--device", options.device)
 
     if options.requests:

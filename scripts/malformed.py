@@ -1,11 +1,11 @@
-"""Requests that nobody should send, each wrong in a way of its own. A server answers them with 4xx, never with 5xx."""
+"""List malformed requests, which a server must answer with 4xx, never with 5xx."""
 
 import json
 from typing import Any, NamedTuple
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
-SECRET = "zq7-never-echoed"  # stands in what must not come back
+SECRET = "zq7-never-echoed"  # a marker in requests that must not appear in answers
 GOOD: dict[str, Any] = {"q": "Guten Morgen!", "source": "de", "target": "en"}
 DEEPL: dict[str, Any] = {"text": ["Guten Morgen!"], "target_lang": "EN-US"}
 
@@ -28,7 +28,7 @@ def without(good: dict[str, Any], name: str) -> bytes:
 
 
 def raw_bodies(path: str) -> list[Wrong]:
-    """Bodies that are no JSON object, or one that JSON should not be."""
+    """Return bodies that are not a JSON object or not valid JSON."""
     bodies = {
         "nothing": b"",
         "half an object": b'{"q": "Guten',
@@ -146,7 +146,7 @@ HEAD: dict[str, dict[str, Any]] = {
 
 
 def malformed(run: str) -> list[Wrong]:
-    """All of them, for a server of this run, which translates German to English."""
+    """Return all malformed requests for a server of this run, which translates German to English."""
     sentence = {"run": run, "text": "Guten Morgen!"}
     one_head = sentence | {"site": "cross", "layer": 0, "head": 0}
     found = [wrong for path in ("/translate", "/v2/translate", "/detect", "/inspect") for wrong in raw_bodies(path)]

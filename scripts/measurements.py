@@ -1,13 +1,13 @@
-"""What README.md and recipes/README.md say of a GPU, measured anew: one command after the other, while there is time.
+"""Repeat the GPU measurements of README.md and recipes/README.md, one command after the other.
 
     python scripts/measurements.py --corpora corpora -o runs/measured --seconds 560
     python scripts/measurements.py --corpora corpora -o runs/measured kftt-1 plain versus
     python scripts/measurements.py --list
 
-A GPU is often lent for minutes. So nothing is begun that is not expected to end in time, what is still running then is
-asked to stop (training saves, and goes on in the next call), and what is done is not done again, as long as its command is
-the same: results.json has each command with its output, and is written anew after each. What they train lies beside it. The
-exit code is 1 if something failed or was stopped.
+A GPU is often available for minutes only. A command is started only if it is expected to end in time; a command that is
+still running then is interrupted (training saves, and continues in the next call); a finished command is repeated only if it
+has changed. results.json holds each command with its output, and is rewritten after each; the runs lie beside it. The exit
+code is 1 if something failed or was interrupted.
 """
 
 import argparse
@@ -24,28 +24,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint import write_atomically
+from regard.run.checkpoint import write_atomically
 
 ROOT = Path(__file__).parents[1]
-GRACE = 20.0  # seconds in which what is asked to stop may save
-LAST_LINES = 60  # of an output, that are kept
+GRACE = 20.0  # seconds that an interrupted command has to save
+LAST_LINES = 60  # number of lines of output that are kept
 
 Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A shell's command, to which $CORPORA and $OUT are the two folders, and $PYTHON is the one that runs this."""
+    """A shell command, with $CORPORA and $OUT for the two folders, and $PYTHON for the current interpreter."""
 
     name: str
-    seconds: int  # that it is expected to take on one H200
+    seconds: int  # expected duration on one H200
     command: str
-    needs: tuple[str, ...] = ()  # measurements that must be done before
-    shares: bool = False  # whether several processes use the GPU, each of which would leave it idle
+    needs: tuple[str, ...] = ()  # measurements that must be done first
+    shares: bool = False  # whether several processes share the GPU, none of which would keep it busy
 
 
 def kftt(name: str, *, src: str = "ja", tgt: str = "en", flags: str = "") -> Measurement:
-    """A recipe, or a departure from it, and its dev text by beam search. The text from Japanese is prepared once for all."""
+    """Train by a recipe or a variant, and translate its dev text by beam search. Text from Japanese is prepared once."""
     text = "--data $OUT/text" if src == "ja" else "--corpora $CORPORA"
     train = f"{REGARD} train --config recipes/kftt-{src}-{tgt}.toml {text} {flags} --device cuda -o $OUT/{name}"
     dev = f"--src $CORPORA/kftt-ja-en/dev.{src}.xz --ref $CORPORA/kftt-ja-en/dev.{tgt}.xz"
@@ -54,7 +54,7 @@ def kftt(name: str, *, src: str = "ja", tgt: str = "en", flags: str = "") -> Mea
 
 
 def small(name: str, seconds: int, recipe: str, flags: str) -> Measurement:
-    """Small models by a recipe, several at the same time."""
+    """Train small models by a recipe, several at a time."""
     command = f"$PYTHON scripts/recipes.py recipes/{recipe}.toml --corpora $CORPORA -o $OUT/{name} --device cuda {flags}"
     return Measurement(name, seconds, command, shares=True)
 
@@ -66,9 +66,8 @@ FILES = " ".join(
 )
 DEV = "--src $CORPORA/kftt-ja-en/dev.ja.xz --ref $CORPORA/kftt-ja-en/dev.en.xz"
 TEXT, MODEL = ("text",), ("kftt-1",)
-TESTS = " ".join(
-    f"tests/unit/test_{name}.py" for name in ("kernels", "packed", "decoding_kernels", "queue", "learner_devices")
-)
+TESTED = ("kernels", "packed", "decoding_kernels", "continuous_batching", "static_step", "learner_devices")
+TESTS = " ".join(f"tests/unit/test_{name}.py" for name in TESTED)
 TRAINING = f"{REGARD} bench train $OUT/text --device cuda --rounds 3"
 DECODING = f"{REGARD} bench decode $OUT/kftt-1 $CORPORA/kftt-ja-en/dev.ja.xz --device cuda --sentences 256 --rounds 2"
 VERSUS = f"{REGARD} evaluate $OUT/kftt-1 {DEV} --beam 1 --versus $OUT/plain.en --device cuda"
@@ -87,7 +86,7 @@ TRIES = " ".join(
     )
 )
 
-# What others need, and what decides most, comes first.
+# Prerequisites and the most important measurements come first.
 MEASUREMENTS = (
     Measurement("tests", 90, f"$PYTHON -m pytest -q -o addopts= {TESTS}"),
     Measurement("text", 60, f"{REGARD} prepare {FILES} --vocab-size 16000 -o $OUT/text"),
@@ -120,7 +119,7 @@ MEASUREMENTS = (
 
 
 def measured(one: Measurement, corpora: Path, output: Path, seconds: float, before: Result | None = None) -> Result:
-    """Runs it for at most so long, or goes on with what was stopped `before`; what it prints is shown and kept."""
+    """Run it for at most `seconds`, or continue one that was interrupted `before`; show and keep its output."""
     print(f"--- {one.name}: {one.command}", flush=True)
     began = time.perf_counter()
     log = output / f"{one.name}.log"
@@ -149,7 +148,7 @@ def measured(one: Measurement, corpora: Path, output: Path, seconds: float, befo
 
 
 def stopped(process: "subprocess.Popen[bytes]") -> int:
-    """With all that it has begun."""
+    """Interrupt a process and all its children."""
     os.killpg(process.pid, signal.SIGINT)
     try:
         return process.wait(GRACE)
@@ -160,7 +159,7 @@ def stopped(process: "subprocess.Popen[bytes]") -> int:
 
 @contextmanager
 def shared_gpu(wanted: bool) -> Iterator[None]:
-    """By NVIDIA's MPS, where it is, several processes use a GPU at the same time and not in turn."""
+    """Let several processes use the GPU at the same time through NVIDIA's MPS, if available."""
     mps = shutil.which("nvidia-cuda-mps-control") if wanted else None
     if mps:
         subprocess.run([mps, "-d"], check=False)
@@ -196,7 +195,7 @@ def main() -> None:
     kept = output / "results.json"
     results: dict[str, Result] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     codes: list[int] = []
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what is under way, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also interrupts the running command
     for one in chosen:
         left = end - time.perf_counter() - GRACE
         missing = [name for name in one.needs if not is_done(known[name], results)]

@@ -1,10 +1,10 @@
-"""The pictures of README.md and docs/, drawn from a trained run.
+"""Draw the pictures of README.md and docs/ from a trained run.
 
     regard demo --no-serve
     python scripts/pictures.py runs/demo -o docs/pictures
 
-Each is an SVG made here, of numbers that the model gave: nothing is drawn by hand. (training.png is the run's own
-training.html, as a browser shows it: chromium --headless --window-size=1300,1000 --screenshot.)
+Each is an SVG made from numbers that the model computed; none is drawn by hand. (training.png is the run's own training.html
+in a browser: chromium --headless --window-size=1300,1000 --screenshot.)
 """
 
 import argparse
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.checkpoint import Run
 from regard.data.batch import collate
-from regard.lab.charts import NUM_SHADES, shades, ticks
 from regard.model.attention import causal_mask
 from regard.model.embedding import sinusoids
 from regard.model.trace import Trace
+from regard.pages.charts import NUM_SHADES, shades, ticks
+from regard.run.checkpoint import Run
+from regard.run.metrics import read_lines
 from regard.text.tokenizer import SPACE
-from regard.train.metrics import read_lines
 from regard.train.schedule import learning_rate, paper_peak
 from regard.translate.alignment import place_for
 
@@ -33,7 +33,7 @@ WHITE, BLUE, RED = (255, 255, 255), (19, 78, 168), (190, 40, 40)
 
 
 class Drawing:
-    """SVG elements, on white so that they can be read on any page."""
+    """An SVG picture with a white background, so that it can be read on any page."""
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
@@ -51,7 +51,7 @@ class Drawing:
         self._elements.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width:g}"/>')
 
     def heat_map(self, x: float, y: float, values: Tensor, cell: tuple[float, float], *, most: float) -> None:
-        """Rows downwards; white is 0, blue `most`, red minus that."""
+        """Draw rows downwards; white is 0, blue `most`, red -`most`."""
         for level, path in shades(values.tolist(), x, y, cell, most).items():
             self._elements.append(f'<path fill="{_colour(level / NUM_SHADES)}" d="{path}"/>')
         width, height = cell
@@ -72,7 +72,7 @@ def _colour(share: float) -> str:
 
 
 def traced(translator: regard.Translator, sentence: str) -> tuple[list[str], list[str], Trace]:
-    """Pieces of the source and of its translation, and the pass over both."""
+    """Return the pieces of the source and of its translation, and the traced pass over both."""
     [translation] = translator.translate([sentence])
     src, tgt = translator.tokenizer.src, translator.tokenizer.tgt
     [src_ids] = src.encode([sentence])
@@ -83,14 +83,14 @@ def traced(translator: regard.Translator, sentence: str) -> tuple[list[str], lis
 
 
 def _shown(piece: str) -> str:
-    """A piece that begins a word as that beginning, others with a dash in front."""
+    """Return a piece without its word marker, or with a leading dash if it does not begin a word."""
     return piece.removeprefix(SPACE) if piece.startswith(SPACE) and piece != SPACE else f"-{piece}"
 
 
 def attention(path: Path, src: list[str], tgt: list[str], trace: Trace) -> None:
-    """What each subword of the translation looked at when it was predicted: the layer that alignments are read from."""
+    """Draw the attention weights of each target subword over the source, in the layer that alignments are read from."""
     layer = place_for(len(trace.decoder.cross_attention)).layer
-    weights = trace.decoder.cross_attention[layer].weights[0].mean(0)  # (T, S), of all heads
+    weights = trace.decoder.cross_attention[layer].weights[0].mean(0)  # (T, S), mean over heads
     left, top, cell = 110, 100, 44
     drawing = Drawing(left + cell * len(src) + 60, top + cell * len(tgt) + 16)
     drawing.heat_map(left, top, weights, (cell, cell), most=float(weights.max()))
@@ -107,7 +107,7 @@ def attention(path: Path, src: list[str], tgt: list[str], trace: Trace) -> None:
 
 
 def heads(path: Path, trace: Trace) -> None:
-    """Every head of the model, on one sentence."""
+    """Draw every head of the model on one sentence."""
     rows = [
         (f"{name}, layer {number + 1}", one)
         for name, layers in (
@@ -133,7 +133,7 @@ def heads(path: Path, trace: Trace) -> None:
 
 
 def positions(path: Path) -> None:
-    """Section 3.5: 50 positions, 128 dimensions."""
+    """Draw the sinusoids of section 3.5 for 50 positions and 128 dimensions."""
     values = sinusoids(50, 128)
     left, top, cell = 46, 10, (6, 6)
     drawing = Drawing(left + 128 * 6 + 10, top + 50 * 6 + 40)
@@ -147,7 +147,7 @@ def positions(path: Path) -> None:
 
 
 def masks(path: Path, tgt: list[str]) -> None:
-    """Who may attend to whom: blue may."""
+    """Draw the causal and padding masks: blue positions may be attended to."""
     length, cell, padded = len(tgt), 26, 3
     causal = causal_mask(length, length)[0, 0]
     padding = torch.cat([torch.ones(length, length - padded), torch.zeros(length, padded)], dim=1).bool()
@@ -168,7 +168,7 @@ def masks(path: Path, tgt: list[str]) -> None:
 def curves(
     path: Path, lines: Sequence[tuple[str, Sequence[tuple[float, float]], str]], labels: tuple[str, str], *, digits: int
 ) -> None:
-    """Lines over steps, from 0 upwards."""
+    """Draw lines over steps, with axes that begin at 0."""
     left, top, width, height = 70, 16, 560, 240
     furthest = max(x for _, points, _ in lines for x, _ in points)
     highest = max(y for _, points, _ in lines for _, y in points)
@@ -191,7 +191,7 @@ def curves(
 
 
 def schedules(path: Path) -> None:
-    """Equation 3 for the paper's base model, with three warm-ups."""
+    """Draw equation 3 for the paper's base model, with three warm-ups."""
     steps, blue = 20_000, ("#134ea8", "#5b8fdc", "#a9c5ef")
     lines = []
     for warmup, colour in zip((2000, 4000, 8000), blue, strict=True):
@@ -205,7 +205,7 @@ def schedules(path: Path) -> None:
 
 
 def learning(path: Path, run: Path) -> None:
-    """Loss of a run while it learnt."""
+    """Draw the loss of a run during training."""
     metrics = read_lines(Run(run).metrics_path)
     train = [(float(line["step"]), float(line["nll"])) for line in metrics if "nll" in line]
     valid = [(float(line["step"]), float(line["valid_nll"])) for line in metrics if "valid_nll" in line]

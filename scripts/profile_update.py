@@ -1,9 +1,9 @@
-"""Where the time of an update goes.
+"""Profile a training update.
 
     python scripts/profile_update.py prepared --device cuda --preset small
 
-prints how long each part of an update takes by itself, on the corpus that `regard prepare` put into the folder, and then the
-functions in which Python spends a few updates.
+It prints the time of each part of an update by itself, on the corpus that `regard prepare` wrote to the folder, and then the
+Python functions in which a few updates spend their time.
 """
 
 import argparse
@@ -15,15 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.config import TRAIN_PRESETS, ModelConfig, TrainConfig, model_preset
-from regard.data.batch import packed
 from regard.data.stream import Place
-from regard.model.packing import Room
+from regard.fast.training.layout import PackLayout
+from regard.machine.device import find_device, synchronize
+from regard.machine.processes import Processes
 from regard.text.tokenizer import Tokenizer
-from regard.train.device import find_device, synchronize
-from regard.train.distributed import Processes
 from regard.train.learner import Learner
-from regard.train.metrics import Totals
 from regard.train.plan import open_stream, settled
+from regard.train.totals import Totals
 
 
 def main() -> None:
@@ -47,7 +46,7 @@ def main() -> None:
     learner, totals = Learner(model, train, device, Processes()), Totals(device)
     batch = stream.batch(Place(0, 0)).padded()
     of_any_length = replace(stream, packed=True)
-    room = Room(*of_any_length.room(), model.src_vocab_size, model.tgt_vocab_size, model.pad_id)
+    layout = PackLayout(*of_any_length.packed_size(), model.src_vocab_size, model.tgt_vocab_size, model.pad_id)
 
     def timed(what: str, work: Callable[[], object]) -> None:
         work()
@@ -61,7 +60,7 @@ def main() -> None:
     shapes = f"sources {tuple(batch.src.shape)}, targets {tuple(batch.tgt_in.shape)}"
     print(f"{options.preset} on {device}, {train.precision}; {shapes}")
     timed("padding", lambda: stream.batch(Place(0, 0)).padded())
-    timed("packing instead", lambda: packed(of_any_length.batch(Place(0, 0)), room))
+    timed("packing instead", lambda: layout.pack(of_any_length.batch(Place(0, 0))))
     timed("forward", lambda: learner.loss(batch))
     timed("forward and backward", lambda: learner.loss(batch).total.backward())  # noqa: PLW0108 - a new graph each time
     timed("a whole update", lambda: learner.update([(0, batch)], totals))

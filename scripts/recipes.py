@@ -1,4 +1,4 @@
-"""Several ways to train on the same text, side by side: what presets and recipes are chosen by, and what measures them.
+"""Train in several ways on the same text, to compare presets and recipes.
 
     python scripts/recipes.py recipes/multi30k-en-de.toml --corpora corpora -o out --device cuda --jobs 4 \\
         as-it-is dropout=0.2 learning_rate=4e-3,vocab_size=10000 --seeds 1 2 --minutes 0.9
@@ -7,14 +7,14 @@
     python scripts/recipes.py prepared -o out --device cuda --jobs 4 --steps 3000 norm=post norm=pre,learning_rate=2e-3
 
 Each way is a list of settings (`a=b,c=d`; those of the model, of training or of the data by their own names, others in full,
-as `data.cleaning.max_tokens=100`), which take the place of the recipe's, or of the preset's where prepared text is given.
-The text is prepared once for all ways that want it alike. What fails is reported, the others go on, and the exit code is
-1; a second call with the same folder goes on where the first was stopped.
+as `data.cleaning.max_tokens=100`), which override the recipe, or the preset where prepared text is given. Ways with the same
+data settings share one prepared text. A failure is reported, the other ways run, and the exit code is 1; a second call with
+the same folder continues where the first was stopped.
 
-The table has the mean of the seeds, and the least and the greatest of them: BLEU on the validation text, translated
-greedily, as training says it (of the average of the last checkpoints, and the best of all validations); the seconds of
-training, with validations and checkpoints; and with --measure the BLEU of `regard evaluate`, as it is and lower-cased.
-out/results.json has all of it, and is written anew after each run.
+The table has the mean, minimum and maximum over the seeds: BLEU on the validation text by greedy search, as logged in
+training (of the averaged checkpoints, and the best of all validations); the seconds of training, with validations and
+checkpoints; and with --measure the BLEU of `regard evaluate`, cased and lower-cased. out/results.json holds all of it, and
+is rewritten after each run.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import fields
@@ -29,15 +30,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from regard.checkpoint import Run, write_atomically
+from regard.cli.training_flags import within
 from regard.config import CorpusConfig, DataConfig, ModelConfig, RunConfig
 from regard.data.prepare import prepare
+from regard.errors import UserError
+from regard.run.checkpoint import Run, write_atomically
+from regard.run.metrics import read_lines
 from regard.settings import Table, flattened, merged, parse_setting, read_table, read_toml, to_table
-from regard.train.flags import within
-from regard.train.metrics import read_lines
 
 AS_IT_IS = "as-it-is"
-# Where a setting stands that is called by its own name; the others are those of training, as are `steps` and `seed`.
+# Tables of the settings that are given by their own name; all others, `steps` and `seed` too, belong to training.
 PLACES = {one.name: "model." for one in fields(ModelConfig)}
 PLACES |= {one.name: "data." for one in fields(DataConfig) if one.name != "seed"}
 PLACES |= {one.name: "" for one in fields(RunConfig)}
@@ -46,7 +48,7 @@ Result = dict[str, Any]
 
 
 def settings_of(way: str) -> Table:
-    """`dropout=0.2,vocab_size=8000` as the tables of a TOML file."""
+    """Parse `dropout=0.2,vocab_size=8000` into the tables of a TOML file."""
     tables = []
     for setting in filter(None, way.split(",") if way != AS_IT_IS else ()):
         name = setting.partition("=")[0].strip()
@@ -55,7 +57,7 @@ def settings_of(way: str) -> Table:
 
 
 def recipe_of(options: argparse.Namespace) -> Table:
-    """What all ways have in common."""
+    """Return the settings that all ways share."""
     if options.recipe.is_dir():
         return {"prepared": str(options.recipe.resolve()), "preset": options.preset or "small"}
     recipe = read_toml(options.recipe)
@@ -64,7 +66,7 @@ def recipe_of(options: argparse.Namespace) -> Table:
 
 
 def with_end(settings: Table, options: argparse.Namespace) -> Table:
-    """As long as the command line says, else as the recipe does, else five minutes."""
+    """Set the length of training: from the command line, else the recipe, else five minutes."""
     train = settings.get("train", {})
     if options.steps or options.minutes:
         train = {key: value for key, value in train.items() if key not in ("steps", "minutes")}
@@ -73,7 +75,7 @@ def with_end(settings: Table, options: argparse.Namespace) -> Table:
 
 
 def prepared_for(data: Table, folder: Path) -> Path:
-    """Prepared text for a way's data, made unless another way had the same."""
+    """Return the prepared text for a way's data, made unless another way has the same settings."""
     config = read_table(DataConfig, data, "data")
     name = hashlib.sha256(json.dumps(to_table(config)).encode()).hexdigest()[:8]
     place = folder / f"prepared-{name}"
@@ -83,14 +85,16 @@ def prepared_for(data: Table, folder: Path) -> Path:
 
 
 def regard(*arguments: str) -> str:
-    """Nothing, or what went wrong, in a sentence."""
+    """Run a command and return an empty string, or a one-sentence error."""
     result = subprocess.run([sys.executable, "-m", "regard", *arguments], capture_output=True, text=True, check=False)
+    if result.returncode == 1:  # a fault prints a traceback, which is more than a sentence
+        print(result.stderr, file=sys.stderr, flush=True)
     words = (result.stderr or result.stdout).strip().splitlines()
     return "" if result.returncode == 0 else (words[-1] if words else f"exit code {result.returncode}")
 
 
 def train(way: str, seed: int, settings: Table, options: argparse.Namespace) -> Result:
-    """One run, measured."""
+    """Train one run and measure it."""
     folder = options.output / f"{way.replace(',', '+').replace('/', '_')}-seed-{seed}"
     own: Table = {"seed": seed, "device": options.device} | ({"threads": 1} if options.jobs > 1 else {})
     table = merged(settings, {"train": own})
@@ -115,15 +119,12 @@ def train(way: str, seed: int, settings: Table, options: argparse.Namespace) -> 
 
 
 def measured(run: Run, options: argparse.Namespace) -> Result:
-    """BLEU of beam search by `regard evaluate`, as it is and lower-cased, on each text that was asked for."""
+    """Return the BLEU of beam search by `regard evaluate`, cased and lower-cased, on each requested text."""
     data = run.read_config().data
-    corpora = {"valid": (data.valid,), "test": data.test}
+    corpora = {"valid": (data.valid,) if data.valid else (), "test": data.test}
     found: Result = {}
     for corpus in (one for name in options.measure for one in corpora[name]):
-        try:
-            found |= scores(run, corpus, options)
-        except (OSError, ValueError, LookupError) as error:
-            found["error"] = str(error)
+        found |= scores(run, corpus, options)
     return found
 
 
@@ -138,7 +139,7 @@ def scores(run: Run, corpus: CorpusConfig, options: argparse.Namespace) -> Resul
         ("BLEU, lower-cased", str(translations), ["--lowercase", "--tgt-lang", run.read_config().data.tgt_lang]),
     ):
         if error := regard("evaluate", system, *files, *flags, "-o", str(output)):
-            raise ValueError(error)
+            return found | {"error": error}
         report = json.loads((output / "evaluation.json").read_text(encoding="utf-8"))
         [found[f"{name} {what}"]] = (one["score"] for one in report["systems"][0]["scores"] if one["metric"] == "BLEU")
         lines = [one["translations"][0] for one in report["sentences"]]
@@ -147,7 +148,7 @@ def scores(run: Run, corpus: CorpusConfig, options: argparse.Namespace) -> Resul
 
 
 def print_table(ways: Sequence[str], results: Sequence[Result]) -> None:
-    """Markdown, to be put into EXPERIMENTS.md."""
+    """Print the results as a Markdown table for EXPERIMENTS.md."""
     known = {"way", "seed", "folder", "error", "bleus"}
     columns = list(dict.fromkeys(name for one in results for name in one if name not in known))
     print(f"\n| settings | seeds | {' | '.join(name.replace('_', ' ') for name in columns)} |")
@@ -171,7 +172,7 @@ def _spread(numbers: Sequence[float]) -> str:
 
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Table | str]]:
-    """Each way with all its settings, its text prepared; or with what is wrong with it."""
+    """Yield each way with all its settings and its text prepared, or with its error."""
     recipe = recipe_of(options)
     for way in dict.fromkeys(options.ways or [AS_IT_IS]):
         try:
@@ -179,7 +180,7 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Table | str]]:
             if "prepared" not in settings:
                 settings["prepared"] = str(prepared_for(settings.pop("data"), options.output))
             yield way, settings
-        except ValueError as error:
+        except UserError as error:
             yield way, str(error)
 
 
@@ -215,7 +216,9 @@ def main() -> None:
             way, seed = futures[future]
             try:
                 result = future.result()
-            except Exception as error:  # whatever it is, the others shall go on
+            except Exception as error:  # whatever fails, the other ways run
+                if not isinstance(error, UserError):
+                    traceback.print_exc()
                 result = {"way": way, "seed": seed, "error": f"{type(error).__name__}: {error}"}
             print(json.dumps(result, ensure_ascii=False), flush=True)
             results.append(result)

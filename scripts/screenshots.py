@@ -1,4 +1,4 @@
-"""The pictures of the studio in docs/: `regard serve` with a run, seen by Chromium. Which, depends on the kind of model.
+"""Take the pictures of the studio in docs/ from `regard serve` in Chromium.
 
 python scripts/screenshots.py runs/demo
 python scripts/screenshots.py runs/rnn
@@ -12,13 +12,13 @@ from urllib.parse import urlencode
 import typer
 from playwright.sync_api import Page, sync_playwright
 
-from regard.checkpoint import Run
 from regard.config import ModelKind
+from regard.run.checkpoint import Run
 from scripts.load import serving
 
 DOCS = Path(__file__).parents[1] / "docs" / "pictures"
 TEXT = "Die meisten Japaner essen jeden Tag Reis."
-# The file's name, the width of the window, and what is seen in it.
+# File name, window width, and the contents of the window.
 PICTURES: tuple[tuple[str, int, dict[str, str]], ...] = (
     ("translate", 1280, {"view": "translate", "place": "1"}),
     ("map", 1280, {"view": "map", "block": "cross.decoder"}),
@@ -49,12 +49,12 @@ PICTURES_OF: dict[ModelKind, tuple[tuple[str, int, dict[str, str]], ...]] = {
 def main(run: Annotated[Path, typer.Argument(help="a run's folder, with checkpoints")]) -> None:
     first, *_ = Run(run).saved_steps()
     pictures = PICTURES_OF[Run(run).read_config().model.kind]
-    with serving(str(run), str(Run(run).checkpoint_path(first)), "--port", "8000") as port:  # which is seen in the pictures
+    with serving(str(run), str(Run(run).checkpoint_path(first)), "--port", "8000") as port:  # seen in the pictures
         shoot(f"http://127.0.0.1:{port}/", f"{run.name}@{first}", pictures)
 
 
 def shoot(address: str, other: str, pictures: tuple[tuple[str, int, dict[str, str]], ...]) -> None:
-    """`other` is the run that Training compares with."""
+    """Take the pictures. `other` is the run that Training compares with."""
     DOCS.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])

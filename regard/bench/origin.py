@@ -1,4 +1,4 @@
-"""Where a number comes from: which machine, which day, which code. Without these nobody can measure it again."""
+"""Describes the origin of a measurement: machine, versions, date and commit."""
 
 import platform
 import subprocess
@@ -11,7 +11,7 @@ import regard
 
 
 def origin(device: torch.device) -> str:
-    """`NVIDIA H200, torch 2.11.0+cu130; 2026-11-19, regard 0.1.0, commit 9ba5254`, as it stands above a table."""
+    """Return a line such as `NVIDIA H200, torch 2.11.0+cu130; 2026-11-19, regard 0.1.0, commit 9ba5254`."""
     commit = commit_of(Path(regard.__file__).parents[1])
     code = f"regard {regard.__version__}" + (f", commit {commit}" if commit else "")
     return f"{machine(device)}; {datetime.now(UTC):%Y-%m-%d}, {code}"
@@ -24,8 +24,7 @@ def machine(device: torch.device) -> str:
 
 
 def commit_of(folder: Path) -> str:
-    """Of the checkout whose top this is, with a + where its files are no longer that commit's; nothing elsewhere, and for
-    those who have no git."""
+    """Return the commit of a checkout, with a + if its files have changed. Return "" elsewhere, and without git."""
     if not (folder / ".git").exists():
         return ""
     try:

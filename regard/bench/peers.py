@@ -1,4 +1,4 @@
-"""The other models that `regard bench` runs, each as its users would write it."""
+"""Defines the models that `regard bench` compares with, each as its users would write it."""
 
 import math
 from collections.abc import Callable
@@ -10,29 +10,27 @@ from torch import Tensor, nn
 from regard.config import ModelConfig
 from regard.model.embedding import sinusoids
 
-Step = Callable[[], object]
-PeerLoss = Callable[[Tensor], Tensor]
+TrainingStep = Callable[[], object]
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
-    """The one optimizer of every contestant."""
+    """Return the optimizer of every contestant."""
     return torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 
-def training_step(model: nn.Module, src: Tensor, tgt_in: Tensor, loss: PeerLoss, compiled: bool) -> Step:
+def training_step(model: nn.Module, loss: Callable[[], Tensor]) -> TrainingStep:
     optimizer = adam(model)
-    logits: Callable[[Tensor, Tensor], Tensor] = torch.compile(model) if compiled else model
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        loss(logits(src, tgt_in)).backward()
+        loss().backward()
         optimizer.step()
 
     return step
 
 
 class TorchTransformer(nn.Module):
-    """`torch.nn.Transformer` with the embeddings, positions and output projection it leaves to its user."""
+    """`torch.nn.Transformer` with the embeddings, positions and output projection that it lacks."""
 
     def __init__(self, config: ModelConfig, max_length: int) -> None:
         super().__init__()
@@ -51,7 +49,7 @@ class TorchTransformer(nn.Module):
             batch_first=True,
             norm_first=config.norm == "pre",
         )
-        # Its dropout also falls on attention weights and inside the feed-forward network: no more there than for the others.
+        # By default it also drops attention weights and activations, which the others do not.
         for module in self.transformer.modules():
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = config.attention_dropout
@@ -79,7 +77,7 @@ class TorchTransformer(nn.Module):
 
 
 class Marian(nn.Module):
-    """Hugging Face's `MarianMTModel`, its cache off as in training."""
+    """Hugging Face's `MarianMTModel`, without a cache."""
 
     def __init__(self, config: ModelConfig, max_length: int) -> None:
         super().__init__()
@@ -94,7 +92,7 @@ class Marian(nn.Module):
 
 
 def marian_model(config: ModelConfig, max_length: int) -> Any:
-    """A `MarianMTModel` of the same shape, with random weights."""
+    """Return a `MarianMTModel` of the same shape, with random weights."""
     from transformers import MarianConfig, MarianMTModel
 
     return MarianMTModel(
@@ -121,15 +119,7 @@ def marian_model(config: ModelConfig, max_length: int) -> Any:
     )
 
 
-def torch_transformer_step(
-    config: ModelConfig, src: Tensor, tgt_in: Tensor, loss: PeerLoss, dtype: torch.dtype, compiled: bool
-) -> Step:
-    model = TorchTransformer(config, src.shape[1]).to(src.device, dtype).train()
-    return training_step(model, src, tgt_in, loss, compiled)
-
-
-def marian_step(
-    config: ModelConfig, src: Tensor, tgt_in: Tensor, loss: PeerLoss, dtype: torch.dtype, compiled: bool
-) -> Step:
-    model = Marian(config, src.shape[1]).to(src.device, dtype).train()
-    return training_step(model, src, tgt_in, loss, compiled)
+PEERS: dict[str, type[TorchTransformer | Marian]] = {
+    "torch.nn.Transformer": TorchTransformer,
+    "Hugging Face Marian": Marian,
+}

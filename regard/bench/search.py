@@ -1,4 +1,4 @@
-"""`regard bench search`: whether translations depend on how many are searched at once, and what a wider beam changes."""
+"""Runs `regard bench search`: compares translations between batch sizes, and scores between beam widths."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from rich.progress import Progress
 
 from regard.bench.origin import origin
 from regard.data.batch import collate_sources
+from regard.errors import UserError
 from regard.search.beam import BeamResult, Candidate, beam
 from regard.search.hypothesis import TIE
 from regard.text.cleaning import normalise
@@ -18,13 +19,13 @@ from regard.text.tokenizer import BOS_ID, EOS_ID
 from regard.translate.search import MAX_EXTRA, started
 from regard.translate.translator import Translator, load
 
-Verdict = Literal["equal", "tie", "different"]
+SearchVerdict = Literal["equal", "tie", "different"]
 Chosen = dict[tuple[int, ...], float]  # hypotheses that a step keeps or finishes, and their totals
 
 
 @dataclass(frozen=True)
 class SearchBenchSettings:
-    batches: tuple[int, ...]  # sentences at once; the others are held against the first
+    batches: tuple[int, ...]  # sentences at once; the first is compared with the others
     beams: tuple[int, int]  # a narrow and a wide one
     max_lines: int
     device: str
@@ -58,16 +59,16 @@ def run(settings: SearchBenchSettings, folder: Path, source: str) -> None:
 
 
 def encoded_lines(translator: Translator, source: str) -> list[list[int]]:
-    """The lines of a file that are neither empty nor too long."""
+    """Return the lines of a file that are neither empty nor too long, as ids."""
     texts = [normalise(line) for line in read_lines(source)]
     ids = [row for row in translator.tokenizer.src.encode(texts) if 0 < len(row) <= translator.limit]
     if not ids:
-        raise ValueError(f"no text in {source}; give at least one line")
+        raise UserError(f"no text in {source}; give at least one line")
     return ids
 
 
 def searched(translator: Translator, ids: Sequence[list[int]], *, width: int, batch: int) -> Iterator[BeamResult]:
-    """Every step of every search, in batches of so many, as they stand in the text."""
+    """Yield the searches of all sentences, in batches in the order of the text, with their steps."""
     [model] = translator.models
     for start in range(0, len(ids), batch):
         rows = ids[start : start + batch]
@@ -84,8 +85,8 @@ def searched(translator: Translator, ids: Sequence[list[int]], *, width: int, ba
         )
 
 
-def compare(one: BeamResult, other: BeamResult) -> Verdict:
-    """A tie: at the first step where the two keep different hypotheses, those that compete lie within the tolerance."""
+def compare(one: BeamResult, other: BeamResult) -> SearchVerdict:
+    """Compare two searches. In a tie, at the first step that keeps different hypotheses, their scores are within TIE."""
     if one.hypotheses[0].ids == other.hypotheses[0].ids:
         return "equal"
     ours: list[tuple[int, ...]] = [()]
@@ -97,7 +98,7 @@ def compare(one: BeamResult, other: BeamResult) -> Verdict:
             totals += [total for ids, total in their_choice.items() if ids not in our_choice]
             return "tie" if max(totals) - min(totals) <= TIE else "different"
         ours, theirs = (_kept(step, beams) for step, beams in ((our_step, ours), (their_step, theirs)))
-    scores = one.hypotheses[0].score, other.hypotheses[0].score  # the same candidates, ranked otherwise in the end
+    scores = one.hypotheses[0].score, other.hypotheses[0].score  # the same candidates, in a different final order
     return "tie" if abs(scores[0] - scores[1]) <= TIE else "different"
 
 

@@ -1,6 +1,5 @@
-"""`regard bench train`: whole training, data loading included, over a prepared corpus: ours beside its peers, in one run."""
+"""Runs `regard bench train`: training loops of regard and its peers over a corpus, data loading included."""
 
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -13,36 +12,36 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 from torch import Tensor, nn
 
-from regard.bench.model import SMOOTHING, Speed, matmul_ceiling
+from regard.bench.model import SMOOTHING, matmul_ceiling
 from regard.bench.origin import origin
-from regard.bench.peers import Marian, TorchTransformer, adam
+from regard.bench.peers import PEERS, adam
+from regard.bench.speed import Speed, interleaved_rounds, require_folder_of, table_of, write_report
 from regard.config import TRAIN_PRESETS, ModelConfig, TrainConfig, model_preset
 from regard.data.batching import Indices, PairLengths, epoch_batches, padding_share
 from regard.data.loader import Loader
 from regard.data.report import read_report
 from regard.data.store import PairStore
 from regard.data.stream import Place
+from regard.machine.device import find_device, synchronize
+from regard.machine.processes import Processes
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from regard.train.batches import BatchMaker
-from regard.train.device import find_device, synchronize
-from regard.train.distributed import Processes
-from regard.train.metrics import Totals
-from regard.train.plan import learner_for, open_stream, room_for, settled, with_kernels
+from regard.train.plan import open_stream, settled
+from regard.train.road import layout_for, learner_for, with_kernels
+from regard.train.totals import Totals
 
-Update = Callable[[], int]  # one update; how many real target tokens it learnt from
+Update = Callable[[], int]  # performs an update, and returns its number of target tokens
 
 
 @dataclass(frozen=True)
 class TrainBenchSettings:
     preset: str
     batch_tokens: int
-    peer_sentences: int  # in a batch of the others; 0: as many as an update of ours has
-    similar: bool  # whether the others' batches are of similar lengths, with little padding, or of any
-    compile: bool  # the others' models
+    peer_sentences: int  # in a batch of the peers; 0: as many as in an update of ours
+    similar: bool  # whether the peers' batches have sentences of similar lengths
+    compile: bool  # the peers' models
     rounds: int
     updates: int
     device: str
@@ -52,16 +51,15 @@ class TrainBenchSettings:
 class Contestant:
     name: str
     update: Update
-    padding: float  # of all tokens it computes with, both sides together
-    rest: Callable[[], None] = lambda: None  # after each round, so that it does nothing while others are timed
+    padding: float  # share of all tokens, both sides together
+    rest: Callable[[], None] = lambda: None  # stops background work after each round
 
 
 def run(settings: TrainBenchSettings, data: Path, *, json_path: Path | None) -> None:
-    read_report(data)  # or it is no prepared folder
-    if json_path is not None and not json_path.parent.is_dir():
-        raise ValueError(f"there is no folder {json_path.parent} to write {json_path.name} into")
+    read_report(data)  # which fails if the folder is not prepared
+    require_folder_of(json_path)
     device = find_device(settings.device)
-    torch.backends.cuda.enable_cudnn_sdp(False)  # which plans anew for every shape, and would slow the others down
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans for every new shape, which would slow the peers down
     tokenizer = Tokenizer.load(data)
     model = ModelConfig(
         src_vocab_size=len(tokenizer.src),
@@ -76,7 +74,7 @@ def run(settings: TrainBenchSettings, data: Path, *, json_path: Path | None) -> 
     store = PairStore.open(data, "train")
     as_ours = max(1, round(settings.batch_tokens * (1 - contestants[0].padding) / mean_length(store)))
     sentences = settings.peer_sentences or as_ours
-    for name, peer in {"Hugging Face Marian": Marian, "torch.nn.Transformer": TorchTransformer}.items():
+    for name, peer in PEERS.items():
         try:
             network = peer(model, longest(store)).to(device).train()
             batches = similar_batches(store, settings.batch_tokens) if settings.similar else mixed_batches(store, sentences)
@@ -88,20 +86,19 @@ def run(settings: TrainBenchSettings, data: Path, *, json_path: Path | None) -> 
     ceiling = matmul_ceiling(device, torch.bfloat16 if train.precision == "bfloat16" else torch.float32)
     at_ceiling = ceiling / flops_per_token(model, store)
     print_table(settings, train, sentences, contestants, speeds, f"{len(store):,} pairs; {origin(device)}", at_ceiling)
-    if json_path is not None:
-        report = {
-            "settings": asdict(settings),
-            "origin": origin(device),
-            "tokens_per_second": {speed.name: speed.rounds for speed in speeds},
-            "padding": {contestant.name: contestant.padding for contestant in contestants},
-            "ceiling_flops": ceiling,
-            "ceiling_tokens_per_second": at_ceiling,
-        }
-        json_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    report = {
+        "settings": asdict(settings),
+        "origin": origin(device),
+        "tokens_per_second": {speed.name: speed.rounds for speed in speeds},
+        "padding": {contestant.name: contestant.padding for contestant in contestants},
+        "ceiling_flops": ceiling,
+        "ceiling_tokens_per_second": at_ceiling,
+    }
+    write_report(json_path, report)
 
 
 def mean_length(store: PairStore) -> float:
-    """Of the longer side of a pair, EOS counted: what a budget of tokens is filled with."""
+    """Return the mean length of the longer side of a pair, EOS included."""
     return float(np.maximum(store.src.lengths, store.tgt.lengths).mean()) + 1
 
 
@@ -110,11 +107,11 @@ def longest(store: PairStore) -> int:
 
 
 def ours(model: ModelConfig, train: TrainConfig, data: Path, tokenizer: Tokenizer, device: torch.device) -> Contestant:
-    """As `regard train` does it."""
+    """Return the training loop of `regard train`."""
     stream, totals = open_stream(data, train, tokenizer), Totals(device)
-    room = room_for(model, train, device, Processes(), stream)
-    learner = learner_for(model, train, device, Processes(), room)
-    make = BatchMaker(stream, train.accumulation, Processes(), room)
+    layout = layout_for(model, train, device, Processes(), stream)
+    learner = learner_for(model, train, device, Processes(), layout)
+    make = BatchMaker(stream, train.accumulation, Processes(), layout)
     loader = Loader(make)
     place = Place(0, 0)
 
@@ -129,8 +126,7 @@ def ours(model: ModelConfig, train: TrainConfig, data: Path, tokenizer: Tokenize
 
 
 def flops_per_token(config: ModelConfig, store: PairStore) -> float:
-    """Operations in matrix products for each target token of the corpus, its share of the source included: forward, and
-    twice that for backward."""
+    """Return the operations in matrix products, forward and backward, for each target token of the corpus."""
     src, tgt = (lengths.astype(np.float64) + 1 for lengths in (store.src.lengths, store.tgt.lengths))
     d, feed_forward = config.d_model, 2 * config.d_model * config.d_ff
     encoder = config.encoder_layers * ((4 * d * d + feed_forward) * src + 2 * d * src * src)
@@ -141,13 +137,13 @@ def flops_per_token(config: ModelConfig, store: PairStore) -> float:
 
 
 def mixed_batches(store: PairStore, sentences: int) -> list[Indices]:
-    """The usual ones: a shuffled epoch, so many sentences at a time."""
+    """Return batches of this many sentences from a shuffled epoch."""
     order = np.random.default_rng(1).permutation(len(store))
     return [order[start : start + sentences] for start in range(0, len(store) - sentences + 1, sentences)] or [order]
 
 
 def similar_batches(store: PairStore, batch_tokens: int) -> list[Indices]:
-    """As good as padded ones get: those that ours are where it pads."""
+    """Return batches of similar lengths, as regard makes them where it pads."""
     lengths = PairLengths.of(store.src.lengths, store.tgt.lengths)
     pairs = np.arange(len(store), dtype=np.int64)
     return epoch_batches(lengths, pairs, batch_tokens=batch_tokens, seed=1, epoch=0)
@@ -161,7 +157,7 @@ def plain_loop(
     batches: list[Indices],
     device: torch.device,
 ) -> Contestant:
-    """Each batch padded to its longest; the model in bfloat16 under autocast on a GPU, as ours."""
+    """Return a loop over padded batches, under bfloat16 autocast on a GPU."""
     optimizer = adam(model)
     waiting = cycle(batches)
 
@@ -173,9 +169,8 @@ def plain_loop(
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, dtype=torch.bfloat16) if device.type == "cuda" else nullcontext():
             logits = forward(src, tgt_in)
-        loss = F.cross_entropy(
-            logits.flatten(0, 1).float(), tgt_out.flatten(), ignore_index=PAD_ID, label_smoothing=SMOOTHING
-        )
+        logits = logits.flatten(0, 1).float()
+        loss = F.cross_entropy(logits, tgt_out.flatten(), ignore_index=PAD_ID, label_smoothing=SMOOTHING)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -189,22 +184,16 @@ def padded(rows: list[list[int]]) -> Tensor:
 
 
 def interleaved(settings: TrainBenchSettings, contestants: list[Contestant], device: torch.device) -> list[Speed]:
-    """Round by round, each in turn; the first round warms up and does not count."""
     rounds: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
-    stderr = Console(stderr=True)
-    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
-        task = progress.add_task("warming up", total=len(contestants) * (settings.rounds + 1))
-        for turn in range(settings.rounds + 1):
-            for contestant in contestants:
-                progress.update(task, description=f"round {turn} of {settings.rounds}: {contestant.name}")
-                synchronize(device)
-                began = time.perf_counter()
-                tokens = sum(contestant.update() for _ in range(settings.updates if turn else 2))
-                synchronize(device)
-                if turn:
-                    rounds[contestant.name].append(tokens / (time.perf_counter() - began))
-                contestant.rest()
-                progress.advance(task)
+    by_name = {contestant.name: contestant for contestant in contestants}
+    for turn, name in interleaved_rounds(list(rounds), settings.rounds):
+        synchronize(device)
+        began = time.perf_counter()
+        tokens = sum(by_name[name].update() for _ in range(settings.updates if turn else 2))
+        synchronize(device)
+        if turn:
+            rounds[name].append(tokens / (time.perf_counter() - began))
+        by_name[name].rest()
     return [Speed(name, tuple(numbers)) for name, numbers in rounds.items()]
 
 
@@ -219,33 +208,22 @@ def print_table(
 ) -> None:
     console = Console(width=None if Console().is_terminal else 100)
     console.print(f"preset {settings.preset}, {where}")
-    title = f"training, data loading included, {train.precision}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("training loop", no_wrap=True)
-    for heading in ("real tokens/s", "slowest–fastest", "regard is", "padding", "of ceiling"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("real tokens/s", "slowest–fastest", "regard is", "padding", "of ceiling")
+    table = table_of(f"training, data loading included, {train.precision}", "training loop", *headings)
     ours_speed, *peers = speeds
     for speed, contestant in zip(speeds, contestants, strict=True):
         ratio = "" if speed is ours_speed else f"{ours_speed.median / speed.median:.2f} ×"
-        spread = f"{min(speed.rounds):,.0f}–{max(speed.rounds):,.0f}"
-        table.add_row(
-            speed.name,
-            f"{speed.median:,.0f}",
-            spread,
-            ratio,
-            f"{contestant.padding:.1%}",
-            f"{speed.median / at_ceiling:.0%}",
-        )
+        shares = f"{contestant.padding:.1%}", f"{speed.median / at_ceiling:.0%}"
+        table.add_row(speed.name, *speed.in_words, ratio, *shares)
     console.print(table)
-    theirs = (
-        f"{settings.batch_tokens:,} tokens of similar lengths" if settings.similar else f"{sentences} sentences at random"
-    )
+    similar = f"{settings.batch_tokens:,} tokens of similar lengths"
+    theirs = similar if settings.similar else f"{sentences} sentences at random"
     kind = "of any lengths, packed" if train.kernels == "on" else "of similar lengths"
     console.print(
         f"Real (unpadded) target tokens per second, median of {settings.rounds} interleaved rounds of {settings.updates} "
         f"updates. regard: {train.accumulation} × {train.batch_tokens // train.accumulation:,} tokens {kind}; the others"
-        f"{', compiled' if settings.compile else ''}: {theirs}, padded to the longest. Matrix products alone, at the best "
-        f"this machine does, would allow {at_ceiling:,.0f}."
+        f"{', compiled' if settings.compile else ''}: {theirs}, padded to the longest. The matrix-multiply ceiling of this "
+        f"machine would allow {at_ceiling:,.0f}."
     )
     for peer in peers:
         ratios = [a / b for a, b in zip(ours_speed.rounds, peer.rounds, strict=True)]

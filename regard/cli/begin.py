@@ -1,22 +1,25 @@
-"""The commands of a first meeting. Nothing is imported before a command needs it."""
+"""Defines `regard demo` and `regard doctor`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
+
+PORT = 8000
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="the run's folder")] = Path("runs/demo"),
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="of training; default 4", show_default=False)] = None,
-    no_serve: Annotated[bool, typer.Option("--no-serve", help="do not serve the page in the end")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="of first values, order and dropout; default 1")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = None,
+    output: Annotated[Path, Option("--output", "-o", help="the run's folder")] = Path("runs/demo"),
+    minutes: Annotated[float | None, Option(min=0.01, help="minutes of training; default 4", show_default=False)] = None,
+    no_serve: Annotated[bool, Option("--no-serve", help="do not serve the page afterwards")] = False,
+    seed: Annotated[int | None, Option(min=0, help="random seed; default 1")] = None,
+    device: Annotated[str | None, Option(help="cpu, cuda or mps; default: cuda if there is one")] = None,
 ) -> None:
-    """Train a German-English translator on the 40,000 sentence pairs that come with regard, measure it, and look at it.
+    """Train a German-English translator on the 40,000 sentence pairs that come with regard, and evaluate it.
 
-    Then the page that looks inside is served, until Ctrl-C. Nothing is downloaded. Ctrl-C is safe at any moment: the same
-    command goes on where it stopped.
+    Afterwards, serve a page that shows the model's computations, until Ctrl-C. Nothing is downloaded. Training can be
+    interrupted at any time; the same command resumes it.
 
     \b
     Examples:
@@ -25,20 +28,33 @@ def demo(
     """
     from regard.demo.command import DemoSettings, run
 
-    run(DemoSettings(folder=output, minutes=minutes, serve=not no_serve, seed=seed, device=device))
+    run(DemoSettings(folder=output, minutes=minutes, seed=seed, device=device))
+    if not no_serve:
+        _serve(output, device or "auto")
+
+
+def _serve(run: Path, device: str) -> None:
+    """Serve the page until Ctrl-C, on another port if the default one is taken."""
+    from regard.errors import missing_packages
+    from regard.serve.command import PACKAGES, is_free, serve
+    from regard.serve.settings import ServeSettings
+
+    if missing := missing_packages("the page that looks inside", *PACKAGES):
+        print(f"({missing})")
+        return
+    serve(ServeSettings(runs=(run,), port=PORT if is_free("127.0.0.1", PORT) else 0, device=device))
 
 
 def doctor(
-    json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    json: Annotated[bool, Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Say what machine, devices and versions regard finds here, how fast they are at best, and whether anything is wrong
-    (exit code 1 if so).
+    """Describe the machine, devices and versions that regard finds, their peak speed, and problems (exit code 1 if any).
 
     \b
     Example:
       regard doctor
     """
-    from regard.doctor import as_json, examine, print_findings
+    from regard.bench.doctor import as_json, examine, print_findings
 
     findings = examine()
     if json:

@@ -1,39 +1,30 @@
-"""The command of the lab. Nothing is imported before it needs it."""
+"""Defines `regard lab`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 
 def lab(
-    names: Annotated[list[str] | None, typer.Argument(help="experiments, or all; none: the list of them")] = None,
+    names: Annotated[list[str] | None, Argument(help="names of experiments, or all; default: list them")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="write this too, .html or .json; default for all: lab.html")
+        Path | None, Option("--output", "-o", help="also write this .html or .json file; default for all: lab.html")
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="for all together; default: as long as it takes", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="the first of those that an experiment uses")] = 1,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps, for those that measure it")] = "cpu",
-    lang: Annotated[Literal["en", "zh"], typer.Option(help="of the terminal, and that the page opens in")] = "en",
-    stored: Annotated[
-        Path | None,
-        typer.Option(help="a folder of findings from other machines, .json; default: docs/lab where there is one"),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="the folder in which the corpora are, multi30k and others, for those that need one")
-    ] = None,
-    work: Annotated[Path, typer.Option(help="where those keep what they train; a second try goes on from there")] = Path(
-        "runs/lab"
-    ),
-    jobs: Annotated[int, typer.Option(min=1, help="runs that these train at a time")] = 1,
-    steps: Annotated[int, typer.Option(min=0, help="updates of each; 0: as the experiment has it")] = 0,
+    minutes: Annotated[float | None, Option(min=0.01, help="time limit of all; default: none", show_default=False)] = None,
+    seed: Annotated[int, Option(min=0, help="the first random seed")] = 1,
+    device: Annotated[str, Option(help="cpu, cuda or mps")] = "cpu",
+    lang: Annotated[Literal["en", "zh"], Option(help="language of the terminal, and of the page at first")] = "en",
+    stored: Annotated[Path | None, Option(help="folder of stored results, .json; default: docs/lab")] = None,
+    data: Annotated[Path | None, Option(help="folder of the corpora (multi30k, …) to train on")] = None,
+    work: Annotated[Path, Option(help="folder for trained runs, from which it resumes")] = Path("runs/lab"),
+    jobs: Annotated[int, Option(min=1, help="runs to train at a time")] = 1,
+    steps: Annotated[int, Option(min=0, help="updates of each run; 0: the experiment's default")] = 0,
 ) -> None:
-    """Put what the study notes claim to the test: experiments with numbers, pictures and a verdict.
+    """Run experiments that test claims of study notes on Transformers, with numbers, charts and a verdict.
 
-    Without a name, list them. With `all`, run all, the quick ones first, and write one page that needs no network, in
-    English and Chinese. Ctrl-C is safe: what is done is written.
+    Without a name, list the experiments. With `all`, run them, the quick ones first, and write a page in English and
+    Chinese. After Ctrl-C, finished experiments are written.
 
     \b
     Examples:
@@ -44,5 +35,7 @@ def lab(
       regard lab ablations --data corpora --device cuda --jobs 15 -o docs/lab/ablations.json
     """
     from regard.lab.command import LabSettings, run
+    from regard.lab.experiment import Setting
 
-    run(LabSettings(tuple(names or ()), output, minutes, seed, device, lang, stored, data, work, jobs, steps))
+    setting = Setting(seed=seed, device=device, data=data, work=work, jobs=jobs, steps=steps)
+    run(LabSettings(tuple(names or ()), output, minutes, lang, stored, setting))

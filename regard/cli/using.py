@@ -1,54 +1,55 @@
-"""The commands that use a trained model. Nothing is imported before a command needs it."""
+"""Defines the commands that use a trained model."""
 
 import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
+
+from regard.errors import UserError
 
 
 def translate(
-    run: Annotated[Path, typer.Argument(help="a run's folder")],
-    file: Annotated[str, typer.Argument(help="text, one sentence a line, also .gz or .xz; default: standard input")] = "-",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="where to write; default: standard output")] = None,
-    beam: Annotated[int, typer.Option(min=1, help="hypotheses to go on with at each step; 1: greedy search")] = 4,
-    alpha: Annotated[float, typer.Option(help="of the length penalty; 0: none")] = 0.6,
-    nbest: Annotated[int, typer.Option(min=1, help="translations for each line, as `number ||| text ||| ...`")] = 1,
-    batch_tokens: Annotated[int, typer.Option(min=0, help="source tokens at once; 0: what suits the device")] = 0,
-    batch_size: Annotated[int, typer.Option(min=0, help="or so many lines at once")] = 0,
-    sample: Annotated[int, typer.Option(min=0, help="draw so many at random; --nbest shows more than the first")] = 0,
-    temperature: Annotated[float, typer.Option(help="below 1 sharpens what is drawn from, above 1 flattens it")] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="draw from so many best tokens only; 0: from all")] = 0,
-    top_p: Annotated[float, typer.Option(help="draw from the fewest tokens with this much of the probability")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="of what is drawn")] = 1,
-    mbr: Annotated[bool, typer.Option("--mbr", help="of all candidates, the one most like the others (by chrF)")] = False,
-    ensemble: Annotated[
-        list[Path] | None, typer.Option(metavar="RUN", help="another run, to average with; may be repeated")
-    ] = None,
-    prefixes: Annotated[Path | None, typer.Option(help="how each translation is to begin, one a line")] = None,
-    align: Annotated[Path | None, typer.Option(help="write word alignments there, as `0-0 1-2` (Pharaoh)")] = None,
-    pieces: Annotated[bool, typer.Option("--pieces", help="write subwords, not text")] = False,
-    json: Annotated[bool, typer.Option("--json", help="write all there is to a translation, one object a line")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = "auto",
+    run: Annotated[Path, Argument(help="a run's folder")],
+    file: Annotated[str, Argument(help="text, one sentence a line, also .gz or .xz; default: standard input")] = "-",
+    output: Annotated[Path | None, Option("--output", "-o", help="file to write; default: standard output")] = None,
+    beam: Annotated[int, Option(min=1, help="beam width; 1: greedy search")] = 4,
+    alpha: Annotated[float, Option(help="exponent of the length penalty; 0: none")] = 0.6,
+    nbest: Annotated[int, Option(min=1, help="translations for each line, as `number ||| text ||| ...`")] = 1,
+    batch_tokens: Annotated[int, Option(min=0, help="source tokens at once; 0: what suits the device")] = 0,
+    batch_size: Annotated[int, Option(min=0, help="lines at once; 0: by --batch-tokens")] = 0,
+    sample: Annotated[int, Option(min=0, help="draw this many translations at random; --nbest shows them")] = 0,
+    temperature: Annotated[float, Option(help="of sampling; below 1 prefers probable tokens")] = 1.0,
+    top_k: Annotated[int, Option(min=0, help="draw from this many best tokens; 0: from all")] = 0,
+    top_p: Annotated[float, Option(help="draw from the fewest tokens with this probability in total")] = 1.0,
+    seed: Annotated[int, Option(min=0, help="random seed of sampling")] = 1,
+    mbr: Annotated[bool, Option("--mbr", help="minimum Bayes risk: the candidate most like the others by chrF")] = False,
+    ensemble: Annotated[list[Path] | None, Option(metavar="RUN", help="run to average with; may be repeated")] = None,
+    prefixes: Annotated[Path | None, Option(help="file of prefixes of the translations, one a line")] = None,
+    align: Annotated[Path | None, Option(help="file to write word alignments to, as `0-0 1-2` (Pharaoh)")] = None,
+    pieces: Annotated[bool, Option("--pieces", help="write subwords instead of text")] = False,
+    json: Annotated[bool, Option("--json", help="write all details as JSON, one object a line")] = False,
+    device: Annotated[str, Option(help="cpu, cuda or mps; default: cuda if there is one")] = "auto",
 ) -> None:
-    """Text to text, line by line: translate, correct, shorten, whatever the run has learnt from its pairs.
+    """Translate text line by line, or correct or shorten it, depending on the pairs that the run was trained on.
 
-    An empty line stays one; a line too long for the model is translated in parts.
+    Empty lines stay empty; a line that is too long for the model is translated in parts.
 
     \b
     Examples:
       echo "Guten Morgen!" | regard translate runs/mine
       regard translate runs/mine test.de -o test.out --beam 8
     """
+    from regard.cli.translate import Files
+    from regard.cli.translate import translate as translated
     from regard.search.sample import Sampling
-    from regard.translate.command import Files
-    from regard.translate.command import translate as translated
     from regard.translate.search import BatchSize, Search
 
     if not sample and (temperature, top_k, top_p) != (1.0, 0, 1.0):
-        raise ValueError("--temperature, --top-k and --top-p say how to draw; give --sample, too")
+        raise UserError("--temperature, --top-k and --top-p control sampling; give --sample, too")
     if sum([json, pieces, nbest > 1]) > 1 and not (json and nbest > 1 and not pieces):
-        raise ValueError("--json, --pieces and --nbest each have a form of their own; give one (--json shows the --nbest)")
+        raise UserError("--json, --pieces and --nbest are different formats; give one (--json shows the --nbest)")
     translated(
         [run, *(ensemble or [])],
         Files(file, output, align, prefixes),
@@ -68,61 +69,57 @@ def translate(
 
 
 def generate(
-    run: Annotated[Path, typer.Argument(help="a run's folder, of a language model")],
-    prompt: Annotated[str | None, typer.Argument(help="how the text begins; default: nothing yet")] = None,
-    file: Annotated[str | None, typer.Option(help="prompts instead, one a line; - is standard input")] = None,
-    num: Annotated[int, typer.Option(min=1, help="texts for each prompt")] = 1,
-    max_tokens: Annotated[int, typer.Option(min=1, help="subwords beyond the prompt")] = 100,
-    greedy: Annotated[bool, typer.Option("--greedy", help="the most probable subword each time; nothing is drawn")] = False,
-    temperature: Annotated[float, typer.Option(help="below 1 sharpens what is drawn from, above 1 flattens it")] = 1.0,
-    top_k: Annotated[int, typer.Option(min=0, help="draw from so many best tokens only; 0: from all")] = 0,
-    top_p: Annotated[float, typer.Option(help="draw from the fewest tokens with this much of the probability")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="of what is drawn")] = 1,
-    json: Annotated[bool, typer.Option("--json", help="write all there is to a text, one object a line")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = "auto",
+    run: Annotated[Path, Argument(help="a run's folder, of a language model")],
+    prompt: Annotated[str | None, Argument(help="beginning of the text; default: none")] = None,
+    file: Annotated[str | None, Option(help="file of prompts, one a line; - is standard input")] = None,
+    num: Annotated[int, Option(min=1, help="number of texts for each prompt")] = 1,
+    max_tokens: Annotated[int, Option(min=1, help="largest number of new subwords")] = 100,
+    greedy: Annotated[bool, Option("--greedy", help="take the most probable subword at each step")] = False,
+    temperature: Annotated[float, Option(help="of sampling; below 1 prefers probable tokens")] = 1.0,
+    top_k: Annotated[int, Option(min=0, help="draw from this many best tokens; 0: from all")] = 0,
+    top_p: Annotated[float, Option(help="draw from the fewest tokens with this probability in total")] = 1.0,
+    seed: Annotated[int, Option(min=0, help="random seed of sampling")] = 1,
+    json: Annotated[bool, Option("--json", help="write all details as JSON, one object a line")] = False,
+    device: Annotated[str, Option(help="cpu, cuda or mps; default: cuda if there is one")] = "auto",
 ) -> None:
-    """Go on with a text: a language model says what follows its beginning, drawn at random or the most probable.
+    """Continue a text with a language model, by sampling or greedily.
 
     \b
     Examples:
       regard generate runs/language "Once upon a time" --num 3 --temperature 0.8
       regard generate runs/language --file prompts.txt --greedy
     """
-    from regard.generate.command import generate as generated
+    from regard.cli.generate import generate as generated
     from regard.generate.generator import Generation
     from regard.search.sample import Sampling
 
     if greedy and (temperature, top_k, top_p) != (1.0, 0, 1.0):
-        raise ValueError("--temperature, --top-k and --top-p say how to draw, and --greedy draws nothing; leave one out")
+        raise UserError("--temperature, --top-k and --top-p control sampling, which --greedy turns off; leave one out")
     how = Generation(num=num, max_tokens=max_tokens, greedy=greedy, sampling=Sampling(temperature, top_k, top_p), seed=seed)
     for line in generated(run, prompt, file, how, as_json=json, device=device):
         print(line)
 
 
 def score(
-    run: Annotated[Path, typer.Argument(help="a run's folder")],
-    src: Annotated[str, typer.Option(help="source text")],
-    tgt: Annotated[str, typer.Option(help="its translation, line by line")],
-    pieces: Annotated[
-        bool, typer.Option("--pieces", help="the translation is in subwords, as `translate --pieces` has it")
-    ] = False,
-    tokens: Annotated[bool, typer.Option("--tokens", help="show each subword's log-probability as well")] = False,
-    alpha: Annotated[float, typer.Option(help="divide by a length penalty, as `translate` does; 0: none")] = 0.0,
-    align: Annotated[Path | None, typer.Option(help="write word alignments there, as `0-0 1-2` (Pharaoh)")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="where to write; default: standard output")] = None,
-    ensemble: Annotated[
-        list[Path] | None, typer.Option(metavar="RUN", help="another run, to average with; may be repeated")
-    ] = None,
-    batch_tokens: Annotated[int, typer.Option(min=0, help="tokens at once; 0: what suits the device")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = "auto",
+    run: Annotated[Path, Argument(help="a run's folder")],
+    src: Annotated[str, Option(help="source text")],
+    tgt: Annotated[str, Option(help="its translation, line by line")],
+    pieces: Annotated[bool, Option("--pieces", help="--tgt is in subwords, as `translate --pieces` writes")] = False,
+    tokens: Annotated[bool, Option("--tokens", help="show each subword's log-probability as well")] = False,
+    alpha: Annotated[float, Option(help="exponent of a length penalty, as in `translate`; 0: none")] = 0.0,
+    align: Annotated[Path | None, Option(help="file to write word alignments to, as `0-0 1-2` (Pharaoh)")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="file to write; default: standard output")] = None,
+    ensemble: Annotated[list[Path] | None, Option(metavar="RUN", help="run to average with; may be repeated")] = None,
+    batch_tokens: Annotated[int, Option(min=0, help="tokens at once; 0: what suits the device")] = 0,
+    device: Annotated[str, Option(help="cpu, cuda or mps; default: cuda if there is one")] = "auto",
 ) -> None:
-    """The log-probability (natural logarithm) that a run gives to each pair of lines, the end of the sentence included.
+    """Print the log-probability (natural logarithm) of each translation, the end of the sentence included.
 
     \b
     Example:
       regard score runs/mine --src test.de --tgt test.en
     """
-    from regard.translate.command import score as scored
+    from regard.cli.translate import score as scored
     from regard.translate.search import BatchSize
 
     scored(
@@ -140,29 +137,21 @@ def score(
 
 
 def evaluate(
-    system: Annotated[str, typer.Argument(help="a run's folder, or a file of finished translations")],
-    ref: Annotated[
-        list[str], typer.Option(metavar="FILE", help="what translations should be; may be repeated for several references")
-    ],
-    src: Annotated[str | None, typer.Option(help="what to translate; a file of translations can do without")] = None,
-    versus: Annotated[str | None, typer.Option(help="a second run or file, to compare with the first")] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="where to write; default: the run's folder, else this one")
-    ] = None,
-    tgt_lang: Annotated[str | None, typer.Option(help="its code; default: the run's, else the suffix of --ref")] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU without regard to case, as sacrebleu -lc")] = False,
-    tokenize: Annotated[
-        str, typer.Option(metavar="NAME", help="how BLEU finds words, as sacrebleu -tok; default: by the language")
-    ] = "",
-    beam: Annotated[int, typer.Option(min=1, help="translations kept at each step of the search")] = 4,
-    alpha: Annotated[float, typer.Option(min=0.0, help="of the length penalty; 0: none")] = 0.6,
-    batch_tokens: Annotated[int, typer.Option(min=0, help="translated at once; 0: as many as suit the device")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; auto: cuda where there is one")] = "auto",
-    num_resamples: Annotated[
-        int, typer.Option(min=40, help="test sets drawn for intervals and p; fewer than 40 have no 2.5 % tail")
-    ] = 1000,
+    system: Annotated[str, Argument(help="a run's folder, or a file of finished translations")],
+    ref: Annotated[list[str], Option(metavar="FILE", help="reference translations; may be repeated")],
+    src: Annotated[str | None, Option(help="source text, required to translate with a run")] = None,
+    versus: Annotated[str | None, Option(help="second run or file, to compare with the first")] = None,
+    output: Annotated[str | None, Option("--output", "-o", help="folder to write; default: the run's, or this one")] = None,
+    tgt_lang: Annotated[str | None, Option(help="target language; default: the run's, or the suffix of --ref")] = None,
+    lowercase: Annotated[bool, Option("--lowercase", help="BLEU that ignores case, as sacrebleu -lc")] = False,
+    tokenize: Annotated[str, Option(metavar="NAME", help="BLEU's tokenizer (sacrebleu -tok); default: by language")] = "",
+    beam: Annotated[int, Option(min=1, help="beam width; 1: greedy search")] = 4,
+    alpha: Annotated[float, Option(min=0.0, help="exponent of the length penalty; 0: none")] = 0.6,
+    batch_tokens: Annotated[int, Option(min=0, help="source tokens at once; 0: what suits the device")] = 0,
+    device: Annotated[str, Option(help="cpu, cuda or mps; default: cuda if there is one")] = "auto",
+    num_resamples: Annotated[int, Option(min=40, max=1_000_000, help="bootstrap resamples for the intervals")] = 1000,
 ) -> None:
-    """Measure translations: BLEU, chrF and TER as sacreBLEU has them, by length, and the best and worst sentences.
+    """Measure translations: BLEU, chrF and TER as in sacreBLEU, by length, and the best and worst sentences.
 
     Writes evaluation.json and evaluation.html. Files may be plain, .gz, .xz or pipes, one sentence a line.
 
@@ -192,15 +181,15 @@ def evaluate(
 
 
 def look(
-    run: Annotated[Path, typer.Argument(help="a run's folder")],
-    sentence: Annotated[str, typer.Argument(help="what to look at, in the source language")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="the file to write")] = Path("look.html"),
-    beam: Annotated[int, typer.Option(min=1, max=16, help="hypotheses to go on with at each step")] = 4,
-    alpha: Annotated[float, typer.Option(help="of the length penalty; 0: none")] = 0.6,
-    target: Annotated[str, typer.Option(help="a translation to look at instead of the model's own")] = "",
-    lang: Annotated[Literal["en", "zh"] | None, typer.Option(help="of the page; default: the browser's")] = None,
+    run: Annotated[Path, Argument(help="a run's folder")],
+    sentence: Annotated[str, Argument(help="sentence in the source language")],
+    output: Annotated[Path, Option("--output", "-o", help="the file to write")] = Path("look.html"),
+    beam: Annotated[int, Option(min=1, max=16, help="beam width")] = 4,
+    alpha: Annotated[float, Option(help="exponent of the length penalty; 0: none")] = 0.6,
+    target: Annotated[str, Option(help="translation to look at instead of the model's own")] = "",
+    lang: Annotated[Literal["en", "zh"] | None, Option(help="language of the page; default: the browser's")] = None,
 ) -> None:
-    """Look into a model: one sentence's way through it, all views of the studio in one file that needs no server.
+    """Write a page that shows a model's computations for one sentence, with all views of the studio, without a server.
 
     \b
     Example:
@@ -213,10 +202,10 @@ def look(
 
 
 def info(
-    run: Annotated[Path, typer.Argument(help="a run's folder")],
-    json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    run: Annotated[Path, Argument(help="a run's folder")],
+    json: Annotated[bool, Option("--json", help="as JSON")] = False,
 ) -> None:
-    """What a run is: sizes, languages, training, data, quality, and whether its files are intact (exit code 1 if not).
+    """Describe a run: sizes, languages, training, data, quality, and whether its files are intact (exit code 1 if not).
 
     \b
     Example:
@@ -233,16 +222,16 @@ def info(
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="a run's folder")],
-    to: Annotated[Literal["ctranslate2", "huggingface"], typer.Option(help="the program to export for")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="the folder to make")],
-    int8: Annotated[bool, typer.Option("--int8", help="weights of 8 bits, for CTranslate2: smaller and coarser")] = False,
-    src: Annotated[str | None, typer.Option(help="sentences to compare with; default: the run's own")] = None,
-    ref: Annotated[str | None, typer.Option(help="their translations, for the BLEU of --int8")] = None,
+    run: Annotated[Path, Argument(help="a run's folder")],
+    to: Annotated[Literal["ctranslate2", "huggingface"], Option(help="the program to export for")],
+    output: Annotated[Path, Option("--output", "-o", help="folder to create")],
+    int8: Annotated[bool, Option("--int8", help="8-bit weights for CTranslate2")] = False,
+    src: Annotated[str | None, Option(help="sentences to verify with; default: the run's own")] = None,
+    ref: Annotated[str | None, Option(help="their references, for the BLEU of --int8")] = None,
 ) -> None:
-    """Make a folder that CTranslate2 or Hugging Face's transformers loads, and see that it translates as the run does.
+    """Write a folder that CTranslate2 or Hugging Face's transformers loads, and check that it translates as the run does.
 
-    Both translate 1,000 sentences greedily. If any comes out differently by more than a tie, nothing is left behind.
+    Both translate 1,000 sentences greedily. If any translation differs by more than a tie, the folder is removed.
 
     \b
     Example:
@@ -255,10 +244,10 @@ def export(
 
 
 def import_(
-    folder: Annotated[Path, typer.Argument(help="a Hugging Face folder with a Marian model, such as OPUS-MT's, or a Llama")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="the run's folder to make")],
+    folder: Annotated[Path, Argument(help="Hugging Face folder of a Marian model (OPUS-MT) or a Llama")],
+    output: Annotated[Path, Option("--output", "-o", help="the run's folder, to create")],
 ) -> None:
-    """Make a run of a Marian model: to translate with, to evaluate, to look into, or to train on with --from.
+    """Convert a Marian model into a run, which translates, or continues training with --from.
 
     The folder holds config.json, source.spm, target.spm, vocab.json, and model.safetensors or pytorch_model.bin. A folder
     with a Llama (config.json, tokenizer.model, model.safetensors) becomes a language model.
@@ -274,34 +263,30 @@ def import_(
 
 
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs, or of their checkpoints")],
-    host: Annotated[str, typer.Option(help="the address to listen at; 0.0.0.0: all that this machine has")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8000,
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="folders of runs, or of checkpoints")],
+    host: Annotated[str, Option(help="address to listen on; 0.0.0.0: all of this machine")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="port; 0: any free one")] = 8000,
     api_key: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY", help="answer only those who send it; may be repeated; default: $REGARD_API_KEY"),
+        Option(metavar="KEY", help="required key; may be repeated; else $REGARD_API_KEY"),
     ] = None,
-    cors: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="whose pages may ask from a browser; may be repeated")
-    ] = None,
-    name: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="another name as which it is asked, by a proxy; may be repeated")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; default: cuda where there is one")] = "auto",
-    max_body: Annotated[int, typer.Option(min=1, help="bytes of a request")] = 2**20,
-    max_characters: Annotated[int, typer.Option(min=1, help="of a text")] = 5000,
-    max_texts: Annotated[int, typer.Option(min=1, help="in a request")] = 64,
-    max_beam: Annotated[int, typer.Option(min=1, help="that a request may ask for")] = 16,
-    max_alternatives: Annotated[int, typer.Option(min=0, help="that a request may ask for")] = 10,
-    timeout: Annotated[float, typer.Option(min=0.1, help="seconds for a request, after which it is given up")] = 30.0,
-    wait_ms: Annotated[float, typer.Option(min=0, max=1000, help="for others, to be translated together")] = 5.0,
-    batch_tokens: Annotated[int, typer.Option(min=0, help="source tokens at once; 0: what suits the device")] = 0,
-    queue_tokens: Annotated[int, typer.Option(min=0, help="that may wait, before others get 429; 0: 16 batches")] = 0,
-    queue_requests: Annotated[int, typer.Option(min=1, help="that may wait, before others get 429")] = 512,
+    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="allowed CORS origin; may be repeated")] = None,
+    name: Annotated[list[str] | None, Option(metavar="HOST", help="another host name; may be repeated")] = None,
+    device: Annotated[str, Option(help="cpu, cuda or mps; default: cuda if there is one")] = "auto",
+    max_body: Annotated[int, Option(min=1, help="largest request, in bytes")] = 2**20,
+    max_characters: Annotated[int, Option(min=1, help="largest text, in characters")] = 5000,
+    max_texts: Annotated[int, Option(min=1, help="most texts in a request")] = 64,
+    max_beam: Annotated[int, Option(min=1, help="largest beam width of a request")] = 16,
+    max_alternatives: Annotated[int, Option(min=0, help="most alternatives in a request")] = 10,
+    timeout: Annotated[float, Option(min=0.1, help="seconds after which a request fails")] = 30.0,
+    wait_ms: Annotated[float, Option(min=0, max=1000, help="milliseconds to wait for requests to batch together")] = 5.0,
+    batch_tokens: Annotated[int, Option(min=0, help="source tokens at once; 0: what suits the device")] = 0,
+    queue_tokens: Annotated[int, Option(min=0, help="waiting tokens above which requests get 429; 0: 16 batches")] = 0,
+    queue_requests: Annotated[int, Option(min=1, help="waiting requests above which others get 429")] = 512,
 ) -> None:
-    """Serve a page that translates and looks inside, and an API in the shapes of LibreTranslate and DeepL (see /docs).
+    """Serve a page that translates and shows the computations, and an API like LibreTranslate's and DeepL's (see /docs).
 
-    SIGTERM and Ctrl-C finish what is running. Needs fastapi and uvicorn: pip install 'regard[serve]'.
+    SIGTERM and Ctrl-C finish running requests. Needs fastapi and uvicorn: pip install fastapi uvicorn.
 
     \b
     Examples:
@@ -309,7 +294,7 @@ def serve(
       regard serve runs/de-en runs/ja-en --host 0.0.0.0 --api-key SECRET
     """
     if not api_key and "REGARD_API_KEY" in os.environ:
-        api_key = [os.environ["REGARD_API_KEY"]]  # where it is empty, that is a mistake: no reason to answer everyone
+        api_key = [os.environ["REGARD_API_KEY"]]  # an empty one is refused later
 
     from regard.serve.command import serve as served
     from regard.serve.settings import Limits, Queue, ServeSettings

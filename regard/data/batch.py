@@ -1,4 +1,4 @@
-"""What the model sees at once."""
+"""Batches: what a model learns from at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +10,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.data.store import Ragged, Row
-from regard.model.packing import Room, Sentences
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sources, and targets twice: as the decoder is fed them, shifted right behind BOS, and as it should predict them."""
+    """Sources, and targets twice: shifted right behind BOS, which the decoder is fed, and as it should predict them."""
 
     src: Int[Tensor, "B S"]
     tgt_in: Int[Tensor, "B T"]
@@ -24,24 +23,23 @@ class Batch:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What a model makes its states of."""
+        """The arguments of a model's forward pass."""
         return self.src, self.tgt_in
 
     @property
     def targets(self) -> Int[Tensor, "B T"]:
-        """What each state should predict."""
         return self.tgt_out
 
     @property
     def num_tokens(self) -> int:
-        """Target tokens to predict; padding is none."""
+        """The number of target tokens to predict, without padding."""
         return int((self.tgt_out != PAD_ID).sum())
 
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Windows of a stream of texts: the tokens that a language model is fed, and the one after each. After EOS nothing is
-    asked, for what follows is always BOS."""
+    """Windows of a stream of texts: the tokens that a language model is fed, and the next token of each. That of EOS is
+    padding, because BOS always follows."""
 
     ids_in: Int[Tensor, "B T"]
     ids_out: Int[Tensor, "B T"]
@@ -56,7 +54,7 @@ class TextBatch:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens to predict."""
+        """The number of tokens to predict."""
         return int((self.ids_out != PAD_ID).sum())
 
 
@@ -65,21 +63,21 @@ AnyBatch = Batch | TextBatch
 
 @dataclass(frozen=True)
 class Pairs:
-    """Sentences and their translations, end to end: what is learnt from at once, before it is padded or packed."""
+    """The sentences of a batch and their translations, end to end, before they are padded or packed."""
 
     src: Ragged
     tgt: Ragged
 
     @property
     def num_tokens(self) -> int:
-        """Target tokens to predict, EOS among them."""
+        """The number of target tokens to predict, EOS among them."""
         return len(self.tgt.values) + len(self.tgt)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Pairs":
         return Pairs(self.src.take(rows), self.tgt.take(rows))
 
     def padded(self) -> Batch:
-        """Rows of ids, padded at the end to the longest of their side. A source ends with EOS, so that none is empty."""
+        """Pad the rows of each side to its longest. Sources end with EOS, so that none is empty."""
         targets = _padded(self.tgt)
         tgt_in = np.roll(targets, 1, axis=1)
         tgt_in[tgt_in == EOS_ID] = PAD_ID
@@ -87,19 +85,11 @@ class Pairs:
         return Batch(torch.from_numpy(_padded(self.src)), torch.from_numpy(tgt_in), torch.from_numpy(targets))
 
 
-Drawn = Pairs | TextBatch  # what a stream gives
-
-
-@dataclass(frozen=True)
-class PackedBatch:
-    """`Pairs` as `regard.model.packing` lays them out; mostly one array."""
-
-    arrays: list[npt.NDArray[np.int32]]
-    num_tokens: int  # to predict
+Drawn = Pairs | TextBatch  # a batch as streams give it
 
 
 def of_similar_lengths(drawn: Drawn, batch_tokens: int) -> list[Drawn]:
-    """The same sentences in pieces of at most so many tokens a side, padding included, each of which pads little."""
+    """Split a batch into parts of similar lengths, of at most `batch_tokens` a side, padding included."""
     if not isinstance(drawn, Pairs):
         return [drawn]
     longest = np.maximum(drawn.src.lengths, drawn.tgt.lengths) + 1
@@ -112,39 +102,22 @@ def of_similar_lengths(drawn: Drawn, batch_tokens: int) -> list[Drawn]:
 
 
 def padded(drawn: Drawn) -> AnyBatch:
-    """As torch's kernels take it."""
+    """Return a padded batch, for torch's kernels."""
     return drawn.padded() if isinstance(drawn, Pairs) else drawn
 
 
-def packed(drawn: Drawn, room: Room) -> PackedBatch:
-    """As our own take it."""
-    assert isinstance(drawn, Pairs)
-    return PackedBatch(room.pack(ended(drawn.src), ended(drawn.tgt), BOS_ID), drawn.num_tokens)
-
-
 def collate(src: Sequence[Row], tgt: Sequence[Row]) -> Batch:
-    """A batch of these rows."""
+    """Return a batch of these rows."""
     return Pairs(Ragged.of(src), Ragged.of(tgt)).padded()
 
 
 def collate_sources(src: Sequence[Row]) -> Int[Tensor, "B S"]:
-    """What there is before there is a target."""
+    """Return the padded sources of a batch without targets."""
     return torch.from_numpy(_padded(Ragged.of(src)))
 
 
-def ended(rows: Ragged) -> Sentences:
-    """With EOS behind each, still end to end."""
-    lengths = rows.lengths + 1
-    ids = np.empty(len(rows.values) + len(rows), dtype=np.int32)
-    is_end = np.zeros(len(ids), dtype=np.bool_)
-    is_end[np.cumsum(lengths) - 1] = True
-    ids[is_end] = EOS_ID
-    ids[~is_end] = rows.values
-    return Sentences(ids, lengths)
-
-
 def _padded(rows: Ragged) -> npt.NDArray[np.int64]:
-    """One table, written in two strokes: all ids, then an EOS behind each row."""
+    """Return a table of all rows, each with EOS behind it."""
     lengths = rows.lengths
     table = np.full((len(rows), int(lengths.max()) + 1), PAD_ID, dtype=np.int64)
     table[np.arange(table.shape[1]) < lengths[:, None]] = rows.values

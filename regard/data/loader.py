@@ -1,7 +1,6 @@
-"""Batches made ahead of time, so that a GPU never waits for them: by a thread, or by processes where that takes long.
+"""Batches made ahead of time, so that a GPU need not wait for them: by a thread, or by processes where that takes long.
 
-What is made depends on the place alone, whoever makes it and when. So a process that is gone is no harm: what it should have
-made is made by the thread.
+A batch depends on its place alone, not on who makes it or when. The thread makes the batches of a process that is lost.
 """
 
 import multiprocessing
@@ -21,19 +20,19 @@ from regard.data.stream import Place
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 AHEAD = 4  # updates
-PATIENCE = 0.1  # seconds between two looks at whether anyone still wants more
+PATIENCE = 0.1  # seconds between two checks whether to stop
 
 
 @runtime_checkable
 class Maker(Protocol[T_co]):
-    """Makes what one update needs, and says where the next one begins."""
+    """Makes the batches of one update, and says where the next update begins."""
 
     def __call__(self, place: Place) -> T_co: ...
     def after(self, place: Place) -> Place: ...
 
 
 class Made(NamedTuple, Generic[T]):
-    """What was made for one update, from which place on; or what went wrong."""
+    """The batches of the update that begins at a place, or the error that was raised instead."""
 
     place: Place
     what: T | None
@@ -41,15 +40,15 @@ class Made(NamedTuple, Generic[T]):
 
 
 class Worker(Generic[T]):
-    """A process with a maker of its own, which it opens itself: what that reads is too large to be sent."""
+    """A process with a maker of its own, which it opens itself: the data are too large to send."""
 
     def __init__(self, opened: Callable[[], Maker[T]]) -> None:
-        context = multiprocessing.get_context("spawn")  # whoever has talked to a GPU must not be forked
+        context = multiprocessing.get_context("spawn")  # a process that has used a GPU must not be forked
         self._pipe, its_pipe = context.Pipe()
         self._process = context.Process(target=_serve, args=(opened, its_pipe), daemon=True)
         with _without_interrupts():
             self._process.start()
-        its_pipe.close()  # that of the process is the only one, so that its end is the end of the pipe
+        its_pipe.close()  # so that the pipe ends with the process
         self.is_lost = False
 
     def ask(self, place: Place) -> None:
@@ -59,7 +58,7 @@ class Worker(Generic[T]):
             self.is_lost = True
 
     def answer(self) -> T | None:
-        """None if the process is lost, for whatever reason: it will not be asked again."""
+        """Return what was asked for, or None if the process is lost."""
         try:
             what: T = pickle.loads(self._pipe.recv_bytes())
         except Exception:
@@ -68,7 +67,7 @@ class Worker(Generic[T]):
         return what
 
     def kill(self) -> None:
-        """Now: it only reads, and whoever waits for its answer shall not wait."""
+        """Kill the process, which only reads, so that nobody waits for its answer."""
         self._process.kill()
 
     def end(self) -> None:
@@ -77,7 +76,7 @@ class Worker(Generic[T]):
 
 
 def begun(opened: Callable[[], Maker[T]], count: int) -> list[Worker[T]]:
-    """So many workers, or as many as there may be: a container may have no room for another process."""
+    """Start `count` workers, or as many as the system allows."""
     workers: list[Worker[T]] = []
     with suppress(OSError):
         while len(workers) < count:
@@ -87,7 +86,7 @@ def begun(opened: Callable[[], Maker[T]], count: int) -> list[Worker[T]]:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """What begins in here never hears a Ctrl-C: that is for its owner, who needs batches until its update is done."""
+    """Start processes that ignore Ctrl-C: their owner handles it, and needs batches until its update is done."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -96,18 +95,17 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _serve(opened: Callable[[], Maker[T]], pipe: Connection) -> None:
-    """Until the other end of the pipe is closed, or its owner is killed. What goes wrong here goes wrong there as well, and
-    is said there."""
-    os.setsid()  # other signals to a launcher's group are for the owner, too
+    """Answer until the other end of the pipe is closed. After an error the owner makes the batch, and raises the error."""
+    os.setsid()  # signals to the owner's process group are for the owner
     with suppress(Exception):
         make = opened()
         while True:
-            # As bytes: torch would send a tensor as shared memory and a file descriptor, of which there are few.
+            # As bytes: torch would send a tensor as shared memory and a file descriptor, both of which are limited.
             pipe.send_bytes(pickle.dumps(make(pipe.recv()), protocol=5))
 
 
 class Loader(Generic[T]):
-    """Without workers, a thread makes them."""
+    """Takes batches made ahead by workers, or by a thread if there are none."""
 
     def __init__(self, make: Maker[T], workers: Sequence[Worker[T]] = ()) -> None:
         self._make = make
@@ -118,11 +116,11 @@ class Loader(Generic[T]):
 
     @property
     def num_lost(self) -> int:
-        """Workers that make nothing any more, though nobody has ended them."""
+        """The number of workers that ended too early."""
         return sum(worker.is_lost for worker in self._workers)
 
     def take(self, place: Place) -> T:
-        """For the update that begins here. Elsewhere than where the last one ended, it begins anew."""
+        """Return the batches of the update that begins here; restart if the last update did not end here."""
         if self._thread is None:
             self._begin(place)
         made = self._queue.get()
@@ -137,7 +135,7 @@ class Loader(Generic[T]):
         return made.what
 
     def pause(self) -> None:
-        """Makes no more until something is taken again."""
+        """Make no more batches until one is taken."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -146,7 +144,7 @@ class Loader(Generic[T]):
         self._stop = threading.Event()
 
     def close(self) -> None:
-        """For good; what is taken after that, a thread makes."""
+        """End the workers. The thread makes batches that are taken later."""
         self._stop.set()
         for worker in self._workers:
             worker.kill()
@@ -164,12 +162,12 @@ class Loader(Generic[T]):
 
 def _work(place: Place, make: Maker[T], workers: list[Worker[T]], queue: "Queue[Made[T]]", stop: threading.Event) -> None:
     idle, ahead = deque(workers), place
-    asked: deque[Worker[T]] = deque()  # each for one thing at a time: the first for `place`, and so on up to `ahead`
+    asked: deque[Worker[T]] = deque()  # for one update each, from `place` up to `ahead`
     while not stop.is_set():
         try:
             while idle:
                 idle[0].ask(ahead)
-                asked.append(idle.popleft())  # and if it is lost, its answer says so
+                asked.append(idle.popleft())  # even if it is lost, which its answer will show
                 ahead = make.after(ahead)
             what = None
             if asked:
@@ -182,15 +180,13 @@ def _work(place: Place, make: Maker[T], workers: list[Worker[T]], queue: "Queue[
             made = Made(place, make(place) if what is None else what, None)
             place = make.after(place)
             ahead = max(ahead, place)
-        except BaseException as error:  # whoever takes it raises it
+        except BaseException as error:  # `take` raises it
             made = Made(place, None, error)
         while not stop.is_set():
-            try:
+            with suppress(Full):
                 queue.put(made, timeout=PATIENCE)
                 break
-            except Full:
-                continue
         if made.error is not None:
             break
-    for worker in asked:  # so that who begins anew is not given these
+    for worker in asked:  # discard what was asked for, so that the next thread does not receive it
         worker.answer()

@@ -1,19 +1,19 @@
-"""Encoded pairs on disk: as memory-mapped arrays, so that two million pairs open as fast as two.
+"""Encoded text on disk as memory-mapped arrays, so that millions of pairs open at once.
 
-A split (`train`, `valid`, …) of pairs is eight files, one of plain text four: for each side its ids one after the other,
-where each sentence begins among them, its text, and where each line begins in that. The text is kept for BPE-dropout, which
-segments it anew each epoch, and for people, who may want to read what a model was trained on.
+A split (`train`, `valid`, …) has four files for each side: the ids of all texts, where each text begins among them, the
+text, and where each line of it begins. The text is kept for BPE-dropout, which segments it anew each epoch, and for people.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from regard.errors import UserError
 
 Side = Literal["src", "tgt", "text"]
 SIDES: tuple[Side, Side] = ("src", "tgt")
@@ -54,7 +54,7 @@ class Ragged:
         return cls(values.astype(np.uint32), offsets)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Ragged":
-        """These rows, in this order, without a look at each by itself."""
+        """Return these rows, in this order, without a loop over them."""
         starts = self.offsets[rows]
         lengths = self.offsets[rows + 1] - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -64,7 +64,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of a text file, found without reading it."""
+    """The lines of a text file, found without reading all of it."""
 
     text: npt.NDArray[np.uint8]
     offsets: Offsets
@@ -75,7 +75,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class PairStore:
-    """One split's pairs."""
+    """The pairs of a split."""
 
     src: Ragged
     tgt: Ragged
@@ -93,7 +93,7 @@ class PairStore:
 
 @dataclass(frozen=True)
 class TextStore:
-    """One split's texts: what a language model learns from."""
+    """The plain texts of a split, for a language model."""
 
     ids: Ragged
     text: Lines
@@ -112,48 +112,52 @@ class TextStore:
 
 
 def _ragged(folder: Path, split: str, side: Side) -> Ragged:
-    return Ragged(_ids(folder, split, side), _map(_path(folder, split, side, "starts"), np.int64))
+    narrow = _path(folder, split, side, "u16")
+    ids: Ids = _map(narrow, np.uint16) if narrow.exists() else _map(_path(folder, split, side, "u32"), np.uint32)
+    return Ragged(ids, _offsets(_path(folder, split, side, "starts"), len(ids)))
 
 
 def _lines(folder: Path, split: str, side: Side) -> Lines:
-    return Lines(_map(_path(folder, split, side, "txt"), np.uint8), _map(_path(folder, split, side, "lines"), np.int64))
+    text = _map(_path(folder, split, side, "txt"), np.uint8)
+    return Lines(text, _offsets(_path(folder, split, side, "lines"), len(text)))
 
 
 def _path(folder: Path, split: str, side: Side, what: str) -> Path:
     return folder / f"{split}.{side}.{what}"
 
 
-def _ids(folder: Path, split: str, side: Side) -> Ids:
-    narrow = _path(folder, split, side, "u16")
-    return _map(narrow, np.uint16) if narrow.exists() else _map(_path(folder, split, side, "u32"), np.uint32)
+def _offsets(path: Path, num_values: int) -> Offsets:
+    """Map the offsets of so many values; an error if the files were cut short, by a full disk or an interrupted copy."""
+    offsets = _map(path, np.int64)
+    if not len(offsets) or offsets[-1] != num_values:
+        raise UserError(f"{path} and the files beside it do not belong together; prepare the text again")
+    return offsets
 
 
 def _map(path: Path, dtype: type[T]) -> npt.NDArray[T]:
-    if path.stat().st_size == 0:  # which cannot be mapped
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.zeros(0, dtype=dtype)
+    if path.stat().st_size % np.dtype(dtype).itemsize:
+        raise UserError(f"{path} was cut short; prepare the text again")
     return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)  # rows of a memmap are memmaps, each slow to make
 
 
 class _SideWriter:
-    """One side's four files, written from front to back."""
+    """Writes the four files of one side."""
 
     def __init__(self, folder: Path, split: str, side: Side, vocab_size: int) -> None:
         self._dtype = id_type(vocab_size)
         names = ("u16" if self._dtype is np.uint16 else "u32", "starts", "txt", "lines")
         self._ids, self._starts, self._text, self._lines = (_path(folder, split, side, name).open("wb") for name in names)
         self._num_ids = self._num_bytes = 0
-        self._write(self._starts, [0], np.int64)
-        self._write(self._lines, [0], np.int64)
-
-    @staticmethod
-    def _write(file: IO[bytes], values: Sequence[int], dtype: type[np.generic]) -> None:
-        np.asarray(values, dtype=dtype).tofile(file)
+        for file in (self._starts, self._lines):
+            np.zeros(1, dtype=np.int64).tofile(file)
 
     def append(self, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
         lines = [text.encode("utf-8") + b"\n" for text in texts]
         starts = self._num_ids + np.cumsum([len(row) for row in rows], dtype=np.int64)
         ends = self._num_bytes + np.cumsum([len(line) for line in lines], dtype=np.int64)
-        self._write(self._ids, [token for row in rows for token in row], self._dtype)
+        np.array([token for row in rows for token in row], dtype=self._dtype).tofile(self._ids)
         self._text.write(b"".join(lines))
         starts.tofile(self._starts)
         ends.tofile(self._lines)
@@ -165,46 +169,21 @@ class _SideWriter:
             file.close()
 
 
-class TextWriter(_SideWriter):
-    """Writes a split of texts, chunk by chunk. What it wrote is complete once it is closed."""
+class SplitWriter:
+    """Writes a split, chunk by chunk: its sides are the keys of `vocab_sizes`. It is complete once the writer is closed."""
 
-    def __init__(self, folder: Path, split: str, *, vocab_size: int) -> None:
-        super().__init__(folder, split, "text", vocab_size)
+    def __init__(self, folder: Path, split: str, vocab_sizes: Mapping[Side, int]) -> None:
+        self._sides = [_SideWriter(folder, split, side, vocab_size) for side, vocab_size in vocab_sizes.items()]
 
-    def __enter__(self) -> "TextWriter":
+    def append(self, *sides: tuple[Sequence[str], Sequence[Sequence[int]]]) -> None:
+        """Append the texts of each side, and the ids of each text without BOS or EOS."""
+        assert len({len(rows) for side in sides for rows in side}) == 1
+        for writer, (texts, ids) in zip(self._sides, sides, strict=True):
+            writer.append(texts, ids)
+
+    def __enter__(self) -> "SplitWriter":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class PairWriter:
-    """Writes a split of pairs, in the same way."""
-
-    def __init__(self, folder: Path, split: str, *, src_vocab_size: int, tgt_vocab_size: int) -> None:
-        self._src = _SideWriter(folder, split, "src", src_vocab_size)
-        self._tgt = _SideWriter(folder, split, "tgt", tgt_vocab_size)
-
-    def append(self, src: "EncodedTexts", tgt: "EncodedTexts") -> None:
-        assert len(src.texts) == len(src.ids) == len(tgt.texts) == len(tgt.ids)
-        self._src.append(src.texts, src.ids)
-        self._tgt.append(tgt.texts, tgt.ids)
-
-    def __enter__(self) -> "PairWriter":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._src.close()
-        self._tgt.close()
-
-
-@dataclass(frozen=True)
-class EncodedTexts:
-    """One side of a few pairs: texts, and the ids of each without BOS or EOS."""
-
-    texts: Sequence[str]
-    ids: Sequence[Sequence[int]]
+    def __exit__(self, *_: object) -> None:
+        for writer in self._sides:
+            writer.close()

@@ -1,4 +1,4 @@
-"""The batches of training, one after the other through all epochs, each a pure function of its place."""
+"""The batches of all epochs of training, each a pure function of its place."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from regard.data.batching import (
     epoch_pairs,
     longest_of,
     packed_batches,
-    packed_room,
+    packed_size,
     padding_share,
 )
-from regard.data.store import PairStore, Ragged
-from regard.text.tokenizer import Tokenizer
+from regard.data.store import Lines, PairStore, Ragged
+from regard.text.tokenizer import Subwords, Tokenizer
 
-LONGER = 2.0  # times BPE-dropout: about how much longer it makes a text
+LONGER = 2.0  # times BPE-dropout: roughly the share by which it lengthens a text
 
 
 class Place(NamedTuple):
-    """A batch: the `position`-th of an epoch."""
+    """The place of a batch: its position in an epoch."""
 
     epoch: int
     position: int
 
 
 def following(epoch: Callable[[int], Sequence[object]], place: Place, count: int) -> tuple[list[Place], Place]:
-    """The next `count` places, and the one after them. Epochs follow each other without a gap."""
+    """Return the next `count` places, and the one after them."""
     places: list[Place] = []
     while len(places) < count:
         if place.position < len(epoch(place.epoch)):
@@ -46,7 +46,7 @@ def following(epoch: Callable[[int], Sequence[object]], place: Place, count: int
 
 @dataclass(frozen=True, eq=False)
 class BatchStream:
-    """Training text as batches of up to `batch_tokens` a side: of similar lengths, to be padded, or of any, to be packed."""
+    """Pairs in batches of up to `batch_tokens` a side: of similar lengths, to be padded, or of any lengths, to be packed."""
 
     store: PairStore
     tokenizer: Tokenizer
@@ -55,6 +55,7 @@ class BatchStream:
     seed: int
     bpe_dropout: float = 0.0
     packed: bool = False
+    longest: int = 2**20  # tokens a side that the model takes, EOS among them
 
     @cache  # noqa: B019 - a stream lives as long as its training
     def lengths(self) -> PairLengths:
@@ -65,22 +66,22 @@ class BatchStream:
         pairs = epoch_pairs(self.weights, seed=self.seed, epoch=epoch)
         if self.packed:
             longer = 1 + LONGER * self.bpe_dropout
-            room = tuple(int(side / longer) for side in self.room())
+            room = tuple(int(side / longer) for side in self.packed_size())
             return packed_batches(self.lengths(), pairs, room=room, seed=self.seed, epoch=epoch)
         return epoch_batches(self.lengths(), pairs, batch_tokens=self.batch_tokens, seed=self.seed, epoch=epoch)
 
     @cache  # noqa: B019
-    def room(self) -> tuple[int, int]:
-        """Tokens of source and target that a packed batch has room for."""
-        return packed_room(self.lengths(), self.batch_tokens)
+    def packed_size(self) -> tuple[int, int]:
+        """Return the most tokens of source and of target in a packed batch."""
+        return packed_size(self.lengths(), self.batch_tokens)
 
     def padding(self, epoch: int) -> float:
-        """The share of all tokens of an epoch that is padding."""
+        """Return the share of padding in the tokens of an epoch."""
         batches = self.epoch(epoch)
         if not self.packed or not batches:
             return padding_share(self.lengths(), batches)
         real = sum(int(side[np.concatenate(batches)].sum()) for side in (self.lengths().src, self.lengths().tgt))
-        return 1.0 - real / (len(batches) * sum(self.room()))
+        return 1.0 - real / (len(batches) * sum(self.packed_size()))
 
     def following(self, place: Place, count: int) -> tuple[list[Place], Place]:
         return following(self.epoch, place, count)
@@ -89,27 +90,26 @@ class BatchStream:
         rows = self.epoch(place.epoch)[place.position]
         if self.bpe_dropout == 0.0:
             return Pairs(self.store.src.take(rows), self.store.tgt.take(rows))
-        pairs = rows.tolist()
-        seeds = np.random.SeedSequence([self.seed, *place]).generate_state(2)
-        src, tgt = (
-            subwords.encode_with_dropout([text[row] for row in pairs], dropout=self.bpe_dropout, seed=int(seed))
-            for subwords, text, seed in zip(
-                (self.tokenizer.src, self.tokenizer.tgt), (self.store.src_text, self.store.tgt_text), seeds, strict=True
-            )
+        src_seed, tgt_seed = np.random.SeedSequence([self.seed, *place]).generate_state(2).tolist()
+        src_room, tgt_room = self.packed_size() if self.packed else (self.longest, self.longest)
+        src = self._resegmented(rows, self.tokenizer.src, self.store.src, self.store.src_text, src_seed, src_room)
+        return Pairs(
+            src, self._resegmented(rows, self.tokenizer.tgt, self.store.tgt, self.store.tgt_text, tgt_seed, tgt_room)
         )
-        if self.packed:  # where BPE-dropout makes a text longer than there is room for, it stays as it is
-            src, tgt = (
-                [new if len(new) < most else ragged[row].tolist() for new, row in zip(side, pairs, strict=True)]
-                for side, ragged, most in zip((src, tgt), (self.store.src, self.store.tgt), self.room(), strict=True)
-            )
-        return Pairs(Ragged.of(src), Ragged.of(tgt))
+
+    def _resegmented(self, rows: Indices, subwords: Subwords, ids: Ragged, text: Lines, seed: int, room: int) -> Ragged:
+        """Segment rows with BPE-dropout. A text that would be longer than the model takes, or than a packed batch has room
+        for, keeps its segmentation."""
+        pairs, most = rows.tolist(), min(room, self.longest)
+        found = subwords.encode_with_dropout([text[row] for row in pairs], dropout=self.bpe_dropout, seed=seed)
+        return Ragged.of([new if len(new) < most else ids[row].tolist() for new, row in zip(found, pairs, strict=True)])
 
     def sizes(self) -> list[int]:
-        """What text of other content or other subwords would hardly share."""
+        """Return numbers that differ for other text or subwords."""
         return [len(self.store), len(self.store.src.values), len(self.store.tgt.values)]
 
     def largest(self, epoch: int) -> list[Place]:
-        """Where memory will be short if anywhere: an epoch's batch with most tokens, and the one with the longest."""
+        """Return the places of the batches that need most memory: with the most tokens, and with the longest text."""
         lengths = self.lengths()
         longest = longest_of(np.maximum(lengths.src, lengths.tgt), self.epoch(epoch))
         tokens = longest * np.array([len(batch) for batch in self.epoch(epoch)])

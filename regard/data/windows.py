@@ -1,4 +1,4 @@
-"""Texts as one stream of tokens, BOS ids EOS BOS ids EOS …, and the windows through which a language model sees it."""
+"""Texts as one stream of tokens, BOS ids EOS BOS ids EOS …, cut into windows for a language model."""
 
 import math
 from collections.abc import Sequence
@@ -18,29 +18,29 @@ from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Window n is the stream's tokens n · C to (n + 1) · C, C the `context`, and beside each token the one after it. The
-    last is as short as what is left; there is no padding."""
+    """Window n holds the tokens n · C to (n + 1) · C of the stream, C the `context`, and the next token of each. The last
+    window may be shorter; there is no padding."""
 
     store: TextStore
-    texts: Indices  # which of the store's, in this order, as often as they are named
+    texts: Indices  # rows of the store, in the order of the stream
     context: int
 
     @cached_property
     def starts(self) -> Offsets:
-        """Where each text begins in the stream; behind them, where the stream ends."""
+        """Where each text begins in the stream, and where the stream ends."""
         lengths = self.store.ids.lengths[self.texts] + 2
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
 
     @property
     def num_tokens(self) -> int:
-        """That are fed: all but the last, after which there is none."""
+        """The number of tokens that are fed: all but the last, which has no next token."""
         return max(0, int(self.starts[-1]) - 1)
 
     def __len__(self) -> int:
         return math.ceil(self.num_tokens / self.context)
 
     def tokens(self, start: int, end: int) -> npt.NDArray[np.int64]:
-        """Of the stream, from one place up to another."""
+        """Return the tokens of the stream from `start` up to `end`."""
         first = int(np.searchsorted(self.starts, start, side="right")) - 1
         last = int(np.searchsorted(self.starts, end, side="left"))
         parts: list[Sequence[int] | npt.NDArray[np.generic]] = []
@@ -50,7 +50,7 @@ class Windows:
         return np.concatenate(parts).astype(np.int64)[start - offset : end - offset]
 
     def batch(self, numbers: Sequence[int]) -> TextBatch:
-        """Several windows of one length."""
+        """Return a batch of windows of one length."""
         rows = []
         for number in numbers:
             start = number * self.context
@@ -61,8 +61,8 @@ class Windows:
         return TextBatch(torch.from_numpy(ids_in), torch.from_numpy(ids_out))
 
     def batches(self, order: Indices, batch_tokens: int) -> list[Indices]:
-        """Windows in this order, as many at once as have up to `batch_tokens`, at least one. One that is shorter than the
-        others is a batch of its own, the last."""
+        """Form batches of windows in this order, of up to `batch_tokens` or one window each. A shorter window is a batch of
+        its own, the last."""
         is_whole = (order + 1) * self.context <= self.num_tokens
         whole, short = order[is_whole], order[~is_whole]
         rows = max(1, batch_tokens // self.context)
@@ -71,7 +71,7 @@ class Windows:
 
 @dataclass(frozen=True, eq=False)
 class TextStream:
-    """Training text as batches of windows, each a pure function of its place."""
+    """Plain text in batches of windows, each a pure function of its place."""
 
     store: TextStore
     weights: npt.NDArray[np.float64]  # how often each text is seen in an epoch
@@ -81,15 +81,15 @@ class TextStream:
 
     @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its training
     def windows(self, epoch: int) -> Windows:
-        """The texts in their order, from the first to the last as many times as the largest weight says: none follows
-        itself, or a window would teach to copy."""
+        """Return the texts of an epoch, in order, in as many passes as the largest weight says: a text must not follow
+        itself, or a model would learn to copy."""
         numbers, times = np.unique(epoch_pairs(self.weights, seed=self.seed, epoch=epoch), return_counts=True)
         passes = [numbers[times > number] for number in range(int(times.max(initial=0)))]
         return Windows(self.store, np.concatenate(passes) if passes else numbers, self.context)
 
     @lru_cache(maxsize=2)  # noqa: B019
     def epoch(self, epoch: int) -> list[Indices]:
-        """The numbers of each batch's windows: every window once, in random order."""
+        """Return the numbers of the windows of each batch: every window once, in random order."""
         windows = self.windows(epoch)
         random = np.random.default_rng([self.seed, epoch, 1])
         batches = windows.batches(random.permutation(len(windows)), self.batch_tokens)
@@ -102,18 +102,18 @@ class TextStream:
         return self.windows(place.epoch).batch(self.epoch(place.epoch)[place.position].tolist())
 
     def lengths(self) -> PairLengths:
-        """Of the first epoch's windows, which have one side only."""
+        """Return the lengths of the first epoch's windows, as if of two equal sides."""
         windows = self.windows(0)
         ends = np.minimum(np.arange(1, len(windows) + 1) * self.context, windows.num_tokens)
         lengths = np.diff(ends, prepend=0)
         return PairLengths(lengths, lengths)
 
     def sizes(self) -> list[int]:
-        """What text of other content or other subwords would hardly share."""
+        """Return numbers that differ for other text or subwords."""
         return [len(self.store), len(self.store.ids.values), self.context]
 
     def largest(self, epoch: int) -> list[Place]:
-        """Where memory will be short if anywhere: a batch with as many tokens as any has."""
+        """Return the place of a batch that needs most memory."""
         windows = self.windows(epoch)
         short = windows.num_tokens // self.context  # the number of the one that may be short, if there is one
         tokens = [len(batch) * self.context - (short in batch) for batch in self.epoch(epoch)]

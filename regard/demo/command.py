@@ -1,6 +1,5 @@
-"""`regard demo`: from nothing to a translator that was trained here, measured, and can be looked at."""
+"""Runs `regard demo`: trains and evaluates a translator on the sentences that come with regard."""
 
-import json
 import shlex
 import shutil
 import sys
@@ -12,33 +11,30 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as PrintedTable
 
-from regard.checkpoint import Run
-from regard.evaluate.command import EvaluationSettings, measure
-from regard.serve.command import is_free, missing_packages, serve
-from regard.serve.settings import ServeSettings
-from regard.settings import Table, merged, read_toml
+from regard.errors import UserError
+from regard.evaluate.command import EvaluationSettings, measure_and_write
+from regard.run.checkpoint import Run
+from regard.run.metrics import read_lines
+from regard.settings import Table, merged, read_json, read_toml
 from regard.train import command as training
-from regard.train.metrics import read_lines
 from regard.train.progress import duration
 
 HERE = Path(__file__).parent
 NUM_EXAMPLES = 8
-PORT = 8000
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoSettings:
-    """What was asked for; None is the recipe's."""
+    """Settings from the command line; None means the recipe's."""
 
     folder: Path
     minutes: float | None = None
-    serve: bool = True
     seed: int | None = None
     device: str | None = None
 
 
 def text(split: str, language: str) -> str:
-    """The file of a part of the sentences that come with regard."""
+    """Return the file of a part of the sentences that come with regard."""
     return str(HERE / "text" / f"{split}.{language}.xz")
 
 
@@ -59,7 +55,7 @@ def run(settings: DemoSettings) -> None:
     report = _own_report(folder)
     if report is None:
         _say(console, "\ntranslating the 1,000 test sentences, which were kept apart, with beam 4")
-        measure(
+        measure_and_write(
             EvaluationSettings(
                 system=str(folder), src=text("test", "de"), refs=(text("test", "en"),), device=settings.device or "auto"
             )
@@ -72,28 +68,17 @@ def run(settings: DemoSettings) -> None:
         f"trained in {duration(_training_seconds(folder))}; this command took {duration(time.perf_counter() - began)}\n",
     )
     _say_what_next(folder, console)
-    if settings.serve:
-        _serve(folder, settings, console)
-
-
-def _serve(folder: Path, settings: DemoSettings, console: Console) -> None:
-    """The page, until Ctrl-C. At another port where somebody is at the usual one."""
-    if missing := missing_packages():
-        _say(console, f"(for the page that looks inside, install {' and '.join(missing)}: pip install 'regard[serve]')")
-        return
-    port = PORT if is_free("127.0.0.1", PORT) else 0
-    serve(ServeSettings(runs=(folder,), port=port, device=settings.device or "auto"))
 
 
 def _require_own(folder: Path) -> None:
-    """A run of other text would be measured on sentences it knows nothing of, and lose its own evaluation."""
+    """Refuse a run of other text, whose evaluation would be overwritten."""
     corpora = Run(folder).read_config().data.train
     if not all(_is_own(corpus.src, "train") for corpus in corpora):
-        raise ValueError(f"{folder} is a run of other text; give another folder with -o")
+        raise UserError(f"{folder} is a run of other text; give another folder with -o")
 
 
 def _recipe(settings: DemoSettings, *, is_new: bool) -> Table:
-    """All of it for a run that begins; for one that goes on, only what was asked for, which must not contradict it."""
+    """Return the recipe for a new run, or only the given settings for an existing one."""
     asked = {"minutes": settings.minutes, "seed": settings.seed, "device": settings.device}
     asked_for: Table = {"train": {name: value for name, value in asked.items() if value is not None}}
     if not is_new:
@@ -108,31 +93,31 @@ def _recipe(settings: DemoSettings, *, is_new: bool) -> Table:
 
 def _is_finished(folder: Path, settings: DemoSettings) -> bool:
     if settings.minutes is not None or settings.seed is not None:
-        return False  # training will say so if that is another run
+        return False  # training reports settings that contradict the run
     weights = Run(folder).read_weights()
     return weights is not None and weights.final
 
 
 def _own_report(folder: Path) -> Table | None:
-    """What was measured on the demo's own test sentences, with the weights that are there now, if it was."""
+    """Return the evaluation of the current weights on the demo's test sentences, if there is one."""
     path, weights = folder / "evaluation.json", Run(folder).model_path
     if not path.exists() or path.stat().st_mtime < weights.stat().st_mtime:
         return None
     try:
-        report: Table = json.loads(path.read_text(encoding="utf-8"))
+        report: Table = read_json(path)
         is_own = _is_own(report["settings"]["src"], "test")
-    except (ValueError, LookupError, TypeError):  # torn; it is soon made anew
+    except (UserError, LookupError, TypeError):  # damaged; it is written again
         return None
     return report if is_own else None
 
 
 def _is_own(path: str | None, split: str) -> bool:
-    """Whether a file is one of the demo's, wherever regard was installed when it was read."""
+    """Return whether a file is one of the demo's, in any installation of regard."""
     return Path(path or "").parts[-4:] == Path(text(split, "de")).parts[-4:]
 
 
 def _training_seconds(folder: Path) -> float:
-    """Updates, validations and checkpoints, however often it was interrupted."""
+    """Return the time of updates, validations and checkpoints over all sessions."""
     lines = read_lines(Run(folder).timing_path)
     return sum(float(value) for line in lines for name, value in line.items() if name.endswith("seconds"))
 
@@ -168,7 +153,7 @@ def _say_what_next(folder: Path, console: Console) -> None:
 
 
 def _own_name() -> str:
-    """How this command was called, so that what is shown can be typed."""
+    """Return the name by which this command was called."""
     is_module = Path(sys.argv[0]).name == "__main__.py"
     called = Path(sys.executable if is_module else sys.argv[0])
     found = shutil.which(called.name)

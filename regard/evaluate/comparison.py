@@ -1,4 +1,4 @@
-"""Whether one system is better than another, or only lucky: paired bootstrap resampling, in numbers and in words."""
+"""The comparison of two systems by paired bootstrap resampling, in numbers and in words."""
 
 from dataclasses import dataclass
 
@@ -11,25 +11,24 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems by one metric."""
+    """The comparison of two systems by one metric."""
 
     metric: str
     difference: float  # the second's score less the first's
-    p_value: float | None  # None: there is nothing to test
+    p_value: float | None  # None: no test is possible
     words: str
 
 
 def compare(names: tuple[str, str], first: Measurement, second: Measurement) -> Comparison:
-    """Both measured by the same metric on the same text, with the same resamples."""
+    """Compare two measurements by the same metric on the same text, with the same resamples."""
     difference = second.score - first.score
     p = p_value(first, second)
     return Comparison(first.name, difference, p, _words(names, first, difference, p))
 
 
 def p_value(first: Measurement, second: Measurement) -> float | None:
-    """How often chance alone, which resampling shows, makes a difference as great as the one found. This is sacreBLEU's
-    arithmetic, but for what it cannot know: from a single sentence nothing can be drawn, and where no resample shows a
-    difference (sacreBLEU finds p = 0.001 for a system and itself) there is none to explain."""
+    """Return sacreBLEU's p-value: how often resampling gives as great a difference by chance. It is None for a single
+    sentence, and if no resample shows a difference (sacreBLEU finds p = 0.001 for a system and itself)."""
     differences = np.abs(second.resampled - first.resampled)
     if first.interval is None or not differences.any():
         return None
@@ -55,12 +54,12 @@ def _words(names: tuple[str, str], first: Measurement, difference: float, p: flo
 
 
 def points(difference: float) -> str:
-    """The size of a difference; a small one is not rounded away."""
+    """Return the size of a difference, without rounding a small one to 0."""
     size = abs(difference)
     return f"{size:.1f}" if size >= 0.05 or size == 0 else f"{size:.1g}"
 
 
 def p_text(p: float) -> str:
-    """Two digits, or as many as it takes to stay on its side of the threshold."""
+    """Return p with two digits, or with more if rounding would move it across the threshold."""
     text = f"{p:.2g}"
     return text if (float(text) < SIGNIFICANT) == (p < SIGNIFICANT) else f"{p:.4g}"

@@ -1,4 +1,4 @@
-"""A text's translations, looked at from all sides: scores, brevity, lengths, single sentences. Plain values."""
+"""An evaluation as values: scores, brevity, scores by length, and single sentences."""
 
 import math
 from collections import Counter
@@ -33,7 +33,7 @@ SUSPICIOUS_PERIODS = 0.5  # of all translations; detokenised text has next to no
 
 @dataclass(frozen=True)
 class EvaluationText:
-    """What is translated and what it should become; files of references, all as long as the sources."""
+    """The sources, if they are known, and sets of references, all with equally many lines."""
 
     references: tuple[Sequence[str], ...]
     sources: Sequence[str] | None
@@ -47,7 +47,7 @@ class EvaluationText:
 
 @dataclass(frozen=True)
 class System:
-    """Someone's translations of the text."""
+    """A named set of translations of the text."""
 
     name: str
     translations: Sequence[str]
@@ -55,7 +55,7 @@ class System:
 
 @dataclass(frozen=True)
 class Brevity:
-    """How long translations are, and what BLEU takes off for it."""
+    """The length of translations, and BLEU's penalty for it."""
 
     penalty: float
     ratio: float
@@ -80,14 +80,14 @@ class SystemReport:
     measurements: tuple[Measurement, ...]
     brevity: Brevity
     buckets: tuple[Bucket, ...]
-    num_exact: int  # to the letter what a reference says
+    num_exact: int  # equal to a reference
     num_empty: int
-    num_untranslated: int | None  # just the source, though no reference is; None: the source is not known
+    num_untranslated: int | None  # equal to the source, though no reference is; None: the source is not known
     chrf: tuple[float, ...]  # of each sentence
 
 
 @dataclass(frozen=True)
-class Sentence:
+class EvaluatedSentence:
     line: int
     source: str | None
     references: tuple[str, ...]
@@ -101,30 +101,41 @@ class Evaluation:
     length_unit: str  # such as "source words"
     systems: tuple[SystemReport, ...]  # one, or two to compare
     comparisons: tuple[Comparison, ...]  # by each metric; none where there is one system
-    sentences: tuple[Sentence, ...]
-    best: tuple[Sentence, ...]  # of the first system
-    worst: tuple[Sentence, ...]
-    gains: tuple[Sentence, ...]  # where the second system is most ahead of the first
-    losses: tuple[Sentence, ...]  # where it is most behind
-    notes: tuple[str, ...]  # what to know before believing the numbers
+    sentences: tuple[EvaluatedSentence, ...]
+    best: tuple[EvaluatedSentence, ...]  # of the first system
+    worst: tuple[EvaluatedSentence, ...]
+    gains: tuple[EvaluatedSentence, ...]  # where the second system is most ahead of the first
+    losses: tuple[EvaluatedSentence, ...]  # where it is most behind
+    notes: tuple[str, ...]  # reasons for care with the numbers
 
 
 def evaluate(text: EvaluationText, systems: Sequence[System], num_resamples: int, progress: Progress) -> Evaluation:
-    """One system, or two to compare. Their lines are counted before anything is measured."""
-    for lines in [*text.references, *([] if text.sources is None else [text.sources])]:
+    """Evaluate one system, or two to compare."""
+    sources = [] if text.sources is None else [text.sources]
+    for lines in [*text.references, *sources, *(system.translations for system in systems)]:
         assert len(lines) == len(text) > 0
-    for system in systems:
-        assert len(system.translations) == len(text)
     unit, lengths = _lengths(text)
     reports = tuple(_report(system, text, lengths, num_resamples, progress) for system in systems)
-    sentences = _sentences(text, systems, reports)
+    sentences = tuple(
+        EvaluatedSentence(
+            line=row + 1,
+            source=None if text.sources is None else text.sources[row],
+            references=tuple(lines[row] for lines in text.references),
+            translations=tuple(system.translations[row] for system in systems),
+            chrf=tuple(report.chrf[row] for report in reports),
+        )
+        for row in range(len(text))
+    )
     best, worst = _extremes(sentences)
-    gains, losses = _changes(sentences) if len(systems) == 2 else ((), ())
+    is_pair = len(systems) == 2
+    gains, losses = _changes(sentences) if is_pair else ((), ())
+    metrics = zip(*(report.measurements for report in reports), strict=True)
+    names = [system.name for system in systems]
     return Evaluation(
         text=text,
         length_unit=unit,
         systems=reports,
-        comparisons=_comparisons(reports) if len(systems) == 2 else (),
+        comparisons=tuple(compare((names[0], names[1]), *pair) for pair in metrics) if is_pair else (),
         sentences=sentences,
         best=best,
         worst=worst,
@@ -147,32 +158,26 @@ def _report(
         measurements.append(measured(metric, statistics[metric], num_resamples))
     translations = [line.strip() for line in system.translations]
     references = [{line.strip() for line in lines} for lines in zip(*text.references, strict=True)]
-    exact = [line in wanted for line, wanted in zip(translations, references, strict=True)]
-    sources = None if text.sources is None else [line.strip() for line in text.sources]
+    num_untranslated = None
+    if text.sources is not None:
+        rows = zip(translations, text.sources, references, strict=True)
+        num_untranslated = sum(line not in wanted and line == source.strip() != "" for line, source, wanted in rows)
+    score = bleu._aggregate_and_compute(statistics[bleu])
     return SystemReport(
         name=system.name,
         measurements=tuple(measurements),
-        brevity=_brevity(bleu, statistics[bleu]),
+        brevity=Brevity(score.bp, float(score.ratio), score.sys_len, score.ref_len, tuple(score.precisions)),
         buckets=_buckets(bleu, statistics[bleu], lengths, num_resamples),
-        num_exact=sum(exact),
+        num_exact=sum(line in wanted for line, wanted in zip(translations, references, strict=True)),
         num_empty=translations.count(""),
-        num_untranslated=None
-        if sources is None
-        else sum(
-            bool(line) and line == source and not is_right
-            for line, source, is_right in zip(translations, sources, exact, strict=True)
-        ),
+        num_untranslated=num_untranslated,
         chrf=tuple(sentence_scores(chrf, statistics[chrf])),
     )
 
 
-def _brevity(bleu: BLEU, statistics: Statistics) -> Brevity:
-    score = bleu._aggregate_and_compute(statistics)
-    return Brevity(score.bp, float(score.ratio), score.sys_len, score.ref_len, tuple(score.precisions))
-
-
 def _lengths(text: EvaluationText) -> tuple[str, list[int]]:
-    """Of each source, or of each first reference where there are no sources: characters where words have no spaces."""
+    """Return the length of each source, or else of each first reference, in words or, in languages that do not separate
+    words by spaces, in characters; and the unit's name."""
     side, lines, language = (
         ("reference", text.references[0], text.tgt_lang) if text.sources is None else ("source", text.sources, text.src_lang)
     )
@@ -182,7 +187,7 @@ def _lengths(text: EvaluationText) -> tuple[str, list[int]]:
 
 
 def length_ranges(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """From shortest to longest in ranges (both ends included) that hold about as many sentences each."""
+    """Cut lengths into ranges (both ends included) that hold about equally many sentences each."""
     enough = max(MIN_BUCKET, math.ceil(len(lengths) / NUM_BUCKETS))
     ranges: list[tuple[int, int]] = []
     held = enough  # in the last range; full, so that the first length opens one
@@ -207,30 +212,9 @@ def _buckets(bleu: BLEU, statistics: Statistics, lengths: Sequence[int], num_res
     return tuple(buckets)
 
 
-def _comparisons(reports: Sequence[SystemReport]) -> tuple[Comparison, ...]:
-    first, second = reports
-    return tuple(
-        compare((first.name, second.name), one, other)
-        for one, other in zip(first.measurements, second.measurements, strict=True)
-    )
-
-
-def _sentences(text: EvaluationText, systems: Sequence[System], reports: Sequence[SystemReport]) -> tuple[Sentence, ...]:
-    return tuple(
-        Sentence(
-            line=row + 1,
-            source=None if text.sources is None else text.sources[row],
-            references=tuple(lines[row] for lines in text.references),
-            translations=tuple(system.translations[row] for system in systems),
-            chrf=tuple(report.chrf[row] for report in reports),
-        )
-        for row in range(len(text))
-    )
-
-
-def _extremes(sentences: Sequence[Sentence]) -> tuple[tuple[Sentence, ...], tuple[Sentence, ...]]:
-    """The best and the worst by chrF, which is steadier than BLEU for a single sentence: BLEU is 0 without a common
-    4-gram, or what its smoothing makes of it. Of equal ones the longest come first, and none is both."""
+def _extremes(sentences: Sequence[EvaluatedSentence]) -> tuple[tuple[EvaluatedSentence, ...], tuple[EvaluatedSentence, ...]]:
+    """Return the best and the worst sentences by chrF; BLEU of a single sentence depends too much on its smoothing. Among
+    equal ones the longest come first, and none is in both lists."""
     half = len(sentences) // 2
     best = sorted(sentences, key=lambda one: (-one.chrf[0], -len(one.references[0])))
     best = best[: min(NUM_EXAMPLES, len(sentences) - half)]
@@ -239,8 +223,8 @@ def _extremes(sentences: Sequence[Sentence]) -> tuple[tuple[Sentence, ...], tupl
     return tuple(best), tuple([one for one in worst if one.line not in taken][:NUM_EXAMPLES])
 
 
-def _changes(sentences: Sequence[Sentence]) -> tuple[tuple[Sentence, ...], tuple[Sentence, ...]]:
-    """Where the second system gains most on the first, and where it loses most."""
+def _changes(sentences: Sequence[EvaluatedSentence]) -> tuple[tuple[EvaluatedSentence, ...], tuple[EvaluatedSentence, ...]]:
+    """Return the sentences where the second system is most ahead of the first, and where it is most behind."""
     ordered = sorted(sentences, key=lambda one: one.chrf[0] - one.chrf[1])
     gains = [one for one in ordered if one.chrf[1] > one.chrf[0]]
     losses = [one for one in reversed(ordered) if one.chrf[1] < one.chrf[0]]

@@ -1,4 +1,4 @@
-"""How good translations are: BLEU, chrF and TER, to the digit what the sacrebleu command line says of them."""
+"""BLEU, chrF and TER, with the same digits as the sacrebleu command line."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -14,36 +14,35 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from regard.errors import UserError
 from regard.text.sentences import UNSPACED, primary
 
-# Languages written without spaces, which sacreBLEU's usual tokenizer would take for one word a clause.
+# For languages written without spaces, where sacreBLEU's usual tokenizer finds one word in a clause.
 BLEU_TOKENIZERS = dict.fromkeys(UNSPACED, "char") | dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh")
 JAPANESE = ("ja", "jpn")
 UNTOUCHED = "none"  # sacreBLEU's name for text that is cut into words already
 
 SEED = 12345  # sacreBLEU's own; its signatures name it
-LOWER_IS_BETTER = ("TER",)
 
-Statistics = list[list[Any]]  # for each sentence, the numbers that a metric adds up before it divides
+Statistics = list[list[Any]]  # for each sentence, the counts that a metric adds up
 Scores = npt.NDArray[np.floating]
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt_lang: str = "") -> float:
-    """sacreBLEU, in points of a hundred."""
-    if len(hypotheses) != len(references):
-        raise ValueError(f"there are {len(hypotheses)} translations for {len(references)} references")
+    """Return sacreBLEU's BLEU, from 0 to 100."""
+    assert len(hypotheses) == len(references), "sacreBLEU does not check this"
     metric = BLEU(tokenize=bleu_tokenizer(tgt_lang))
     return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
 
 
 def bleu_tokenizer(tgt_lang: str) -> str:
-    """The same on every machine: what a run says of itself while it learns must not depend on what else is installed."""
+    """Return a tokenizer that needs nothing else installed, so that training logs are the same on every machine."""
     return BLEU_TOKENIZERS.get(primary(tgt_lang), "13a")
 
 
 @dataclass(frozen=True)
 class BleuForm:
-    """Two options of the sacrebleu command line, which change BLEU alone. The tokenizer "" is the language's."""
+    """Two options of the sacrebleu command line for BLEU. The tokenizer "" is chosen by the language."""
 
     tokenizer: str = ""
     lowercase: bool = False
@@ -52,10 +51,10 @@ class BleuForm:
         if self.tokenizer and self.tokenizer not in BLEU.TOKENIZERS:
             meant = difflib.get_close_matches(self.tokenizer, BLEU.TOKENIZERS, n=1)
             advice = f"did you mean {meant[0]}?" if meant else f"choose one of {', '.join(BLEU.TOKENIZERS)}"
-            raise ValueError(f"sacreBLEU has no tokenizer {self.tokenizer!r}; {advice}")
+            raise UserError(f"sacreBLEU has no tokenizer {self.tokenizer!r}; {advice}")
 
     def tokenizer_for(self, tgt_lang: str) -> str:
-        """Japanese words, as sacreBLEU would have them, where that which finds them is installed."""
+        """Return the chosen tokenizer or the language's: for Japanese sacreBLEU's MeCab, if it is installed."""
         if not self.tokenizer and primary(tgt_lang) in JAPANESE and has_mecab():
             return "ja-mecab"
         return self.tokenizer or bleu_tokenizer(tgt_lang)
@@ -69,22 +68,22 @@ def has_mecab() -> bool:
 
 
 def metrics_for(tgt_lang: str, form: BleuForm = USUAL_BLEU) -> tuple[BLEU, CHRF, TER]:
-    """As the sacrebleu command line makes them. TER keeps its defaults for Chinese and Japanese, too: its words lie between
-    spaces there as everywhere, for `asian_support` does nothing without `normalized`, and nobody's numbers have both."""
+    """Make the metrics as the sacrebleu command line does. TER takes words from between spaces in Chinese and Japanese, too:
+    `asian_support` does nothing without `normalized`, and published numbers have neither."""
     tokenizer = form.tokenizer_for(tgt_lang)
     try:
         bleu = BLEU(tokenize=tokenizer, lowercase=form.lowercase, force=True)
-    except (RuntimeError, ImportError) as error:  # words of several lines, the last of which says what to install
+    except (RuntimeError, ImportError) as error:  # the last of several lines says what to install
         last_line = str(error).strip().splitlines()[-1].strip()
-        raise ValueError(f"sacreBLEU's tokenizer {tokenizer} is not installed: {last_line}") from error
+        raise UserError(f"sacreBLEU's tokenizer {tokenizer} is not installed: {last_line}") from error
     except OSError as error:
-        raise ValueError(f"sacreBLEU could not download what its tokenizer {tokenizer} needs: {error}") from error
+        raise UserError(f"sacreBLEU could not download what its tokenizer {tokenizer} needs: {error}") from error
     return bleu, CHRF(), TER()
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where 95 % of the scores lie that resampled test sets have. sacreBLEU says it as mean ± half_width."""
+    """The range of 95 % of the scores of resampled test sets. sacreBLEU prints mean ± half_width."""
 
     mean: float
     half_width: float
@@ -94,9 +93,9 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What one metric says of one system."""
+    """A system's score by one metric."""
 
-    name: str  # as sacreBLEU has it: BLEU, chrF2, TER
+    name: str  # sacreBLEU's: BLEU, chrF2, TER
     score: float
     interval: Interval | None  # None: a single sentence has none
     signature: str
@@ -104,13 +103,12 @@ class Measurement:
 
     @property
     def lower_is_better(self) -> bool:
-        return self.name in LOWER_IS_BETTER
+        return self.name == "TER"
 
 
 def sentence_statistics(metric: Metric, translations: Iterable[str], references: Sequence[Sequence[str]]) -> Statistics:
-    """`references` are whole files, each with a line for each translation. What sacreBLEU keeps to itself is used here and
-    below: with a sentence's counts at hand, resampling, comparing and looking at parts of a text cost almost nothing, and
-    TER, which is slow, is computed once."""
+    """Count what the metric needs of each sentence, given files of references. With these private functions of sacreBLEU,
+    resampling and parts of a text cost little, and TER, which is slow, is computed only once."""
     return [
         metric._extract_corpus_statistics([translation], [[reference] for reference in sentence])[0]
         for translation, *sentence in zip(translations, *references, strict=True)
@@ -118,7 +116,7 @@ def sentence_statistics(metric: Metric, translations: Iterable[str], references:
 
 
 def measured(metric: Metric, statistics: Statistics, num_resamples: int) -> Measurement:
-    """A corpus's score, from its sentences' statistics."""
+    """Compute a corpus's score from its sentences' statistics."""
     score: Score = metric._aggregate_and_compute(statistics)
     resampled = resampled_scores(metric, statistics, num_resamples)
     metric.n_bootstrap, metric.seed = num_resamples, str(SEED)  # for the signature
@@ -132,7 +130,7 @@ def measured(metric: Metric, statistics: Statistics, num_resamples: int) -> Meas
 
 
 def _interval(resampled: Scores) -> Interval:
-    """sacreBLEU's arithmetic, in its precision: chrF and TER have theirs in float32."""
+    """Return sacreBLEU's interval in its precision, which is float32 for chrF and TER."""
     ordered = np.sort(resampled)
     tail = len(ordered) // 40  # 2.5 %
     low, high = ordered[tail], ordered[-1 - tail]
@@ -141,11 +139,10 @@ def _interval(resampled: Scores) -> Interval:
 
 
 def resampled_scores(metric: Metric, statistics: Statistics, num_resamples: int) -> Scores:
-    """Of test sets as large as this one, drawn from it with replacement. The same sentences are drawn for every metric and
-    system, which is what pairs them."""
-    rows = np.array(statistics, dtype=np.float32)  # so does sacreBLEU, and it shows in the last digits
+    """Return the scores of test sets of the same size drawn with replacement, the same ones for every metric and system."""
+    rows = np.array(statistics, dtype=np.float32)  # sacreBLEU's precision, which shows in the last digits
     chance = np.random.default_rng(SEED)
-    # sacreBLEU draws all test sets at once and gets the same ones, but a large text's would not fit in memory.
+    # sacreBLEU draws the same test sets at once, which may not fit in memory.
     resamples = (rows[chance.choice(len(rows), size=len(rows))] for _ in range(num_resamples))
     return np.array([metric._compute_score_from_stats(resample.sum(axis=0)).score for resample in resamples])
 

@@ -1,17 +1,16 @@
 """`evaluation.html`: an evaluation's pictures and sentences in one file that needs no network."""
 
-import json
-from importlib.resources import files
-
 from regard.evaluate.evaluation import Evaluation
-from regard.evaluate.report import Json, extent, heading
+from regard.evaluate.report import extent, heading
+from regard.pages.template import filled
+from regard.settings import Json
 from regard.text.sentences import is_unspaced
 
-MOST_SENTENCES = 5000  # in the table; a browser is slow with more, and the JSON file has them all
+MOST_SENTENCES = 5000  # in the table; browsers are slow with more
 
 
 def page(evaluation: Evaluation, report: Json) -> str:
-    """`report` is the evaluation as JSON."""
+    """Return the page as HTML; `report` is the evaluation as JSON."""
     data = {
         **report,
         "heading": heading(evaluation),
@@ -20,6 +19,4 @@ def page(evaluation: Evaluation, report: Json) -> str:
         "chrf": [[round(score, 2) for score in system.chrf] for system in evaluation.systems],
         "sentences": report["sentences"][:MOST_SENTENCES],
     }
-    template = files("regard.evaluate").joinpath("evaluation.html").read_text(encoding="utf-8")
-    # "<" could end the script it stands in.
-    return template.replace("/*DATA*/null", json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"))
+    return filled("regard.evaluate", "evaluation.html", data)

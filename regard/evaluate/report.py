@@ -1,8 +1,7 @@
-"""An evaluation as a person reads it on a terminal, and as JSON."""
+"""An evaluation printed on a terminal, and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import sacrebleu
 from rich.console import Console
@@ -12,12 +11,12 @@ from rich.table import Table
 import regard
 from regard.evaluate.evaluation import Bucket, Evaluation, SystemReport
 from regard.evaluate.metrics import Measurement
-
-Json = dict[str, Any]
+from regard.settings import Json
 
 
 def to_json(evaluation: Evaluation, settings: Json) -> Json:
-    """All of it; `settings` is what was asked for."""
+    """Return the whole evaluation as JSON, with the settings that it was made with."""
+    lists = ("best", "worst", "gains", "losses", "sentences")
     return {
         "regard": regard.__version__,
         "sacrebleu": sacrebleu.__version__,
@@ -30,23 +29,18 @@ def to_json(evaluation: Evaluation, settings: Json) -> Json:
         "systems": [_system_json(system) for system in evaluation.systems],
         "comparisons": [asdict(one) for one in evaluation.comparisons],
         "notes": list(evaluation.notes),
-        "best": [asdict(one) for one in evaluation.best],
-        "worst": [asdict(one) for one in evaluation.worst],
-        "gains": [asdict(one) for one in evaluation.gains],
-        "losses": [asdict(one) for one in evaluation.losses],
-        "sentences": [asdict(one) for one in evaluation.sentences],
+        **{name: [asdict(one) for one in getattr(evaluation, name)] for name in lists},
     }
 
 
 def _system_json(system: SystemReport) -> Json:
+    counts = {name: getattr(system, name) for name in ("num_exact", "num_empty", "num_untranslated")}
     return {
         "name": system.name,
         "scores": [_measurement_json(one) for one in system.measurements],
         "brevity": asdict(system.brevity),
         "buckets": [_bucket_json(bucket) for bucket in system.buckets],
-        "num_exact": system.num_exact,
-        "num_empty": system.num_empty,
-        "num_untranslated": system.num_untranslated,
+        **counts,
     }
 
 
@@ -54,25 +48,23 @@ def _measurement_json(measurement: Measurement) -> Json:
     return {
         "metric": measurement.name,
         "score": measurement.score,
-        "interval": None if measurement.interval is None else asdict(measurement.interval),
+        "interval": _interval_json(measurement),
         "signature": measurement.signature,
         "lower_is_better": measurement.lower_is_better,
     }
 
 
 def _bucket_json(bucket: Bucket) -> Json:
-    interval = bucket.bleu.interval
-    return {
-        "shortest": bucket.shortest,
-        "longest": bucket.longest,
-        "num_sentences": bucket.num_sentences,
-        "bleu": bucket.bleu.score,
-        "interval": None if interval is None else asdict(interval),
-    }
+    sizes = {name: getattr(bucket, name) for name in ("shortest", "longest", "num_sentences")}
+    return {**sizes, "bleu": bucket.bleu.score, "interval": _interval_json(bucket.bleu)}
+
+
+def _interval_json(measurement: Measurement) -> Json | None:
+    return None if measurement.interval is None else asdict(measurement.interval)
 
 
 def print_report(evaluation: Evaluation, console: Console) -> None:
-    """Tables, and below them what they leave open. Sentences are left to the files."""
+    """Print tables and remarks. Sentences are in the files only."""
     _say(console, f"{heading(evaluation)}: {extent(evaluation)}\n")
     console.print(_score_table(evaluation.systems))
     for measurement in evaluation.systems[0].measurements:
@@ -90,12 +82,12 @@ def print_report(evaluation: Evaluation, console: Console) -> None:
 
 
 def _say(console: Console, sentence: str) -> None:
-    """A line that no terminal's width breaks: signatures are there to be copied."""
+    """Print a line without breaking it, so that signatures can be copied."""
     console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
 def heading(evaluation: Evaluation) -> str:
-    """Who translated what: `mine and other, de → en`."""
+    """Return the systems and languages, as in `mine and other, de → en`."""
     text = evaluation.text
     names = " and ".join(system.name for system in evaluation.systems)
     if text.sources is None:
@@ -104,6 +96,7 @@ def heading(evaluation: Evaluation) -> str:
 
 
 def extent(evaluation: Evaluation) -> str:
+    """Return the numbers of sentences and of references."""
     sentences = counted(len(evaluation.text), "sentence")
     return f"{sentences}, {counted(len(evaluation.text.references), 'reference')} for each"
 
@@ -123,13 +116,12 @@ def _score_table(systems: Sequence[SystemReport]) -> Table:
     for system in systems:
         for n, one in enumerate(system.measurements):
             name = [escape(system.name) if n == 0 else ""] if len(systems) > 1 else []
-            between, around = ("–", "–")
+            interval, mean, direction = "–", "–", "lower" if one.lower_is_better else "higher"
             if one.interval is not None:
-                between = f"{one.interval.low:.2f}–{one.interval.high:.2f}"
-                around = f"{one.interval.mean:.2f} ± {one.interval.half_width:.2f}"
+                interval = f"{one.interval.low:.2f}–{one.interval.high:.2f}"
+                mean = f"{one.interval.mean:.2f} ± {one.interval.half_width:.2f}"
             is_last = n == len(system.measurements) - 1
-            direction = "lower" if one.lower_is_better else "higher"
-            table.add_row(*name, one.name, f"{one.score:.2f}", between, around, direction, end_section=is_last)
+            table.add_row(*name, one.name, f"{one.score:.2f}", interval, mean, direction, end_section=is_last)
     return table
 
 
@@ -141,28 +133,20 @@ def _bucket_table(systems: Sequence[SystemReport], unit: str) -> Table:
         heading = "BLEU" if len(systems) == 1 else f"BLEU of {escape(system.name)}"
         table.add_column(heading, justify="right", overflow="fold")
     for row in zip(*(system.buckets for system in systems), strict=True):
-        scores = [
-            f"{bucket.bleu.score:.1f}"
-            + ("" if bucket.bleu.interval is None else f" ± {bucket.bleu.interval.half_width:4.1f}")
-            for bucket in row
-        ]
-        table.add_row(length_text(row[0]), f"{row[0].num_sentences:,}", *scores)
+        intervals = [f" ± {one.bleu.interval.half_width:4.1f}" if one.bleu.interval else "" for one in row]
+        scores = [f"{one.bleu.score:.1f}{interval}" for one, interval in zip(row, intervals, strict=True)]
+        shortest, longest = row[0].shortest, row[0].longest
+        lengths = f"{shortest}" if shortest == longest else f"{shortest}–{longest}"
+        table.add_row(lengths, f"{row[0].num_sentences:,}", *scores)
     return table
-
-
-def length_text(bucket: Bucket) -> str:
-    return f"{bucket.shortest}" if bucket.shortest == bucket.longest else f"{bucket.shortest}–{bucket.longest}"
 
 
 def _remarks(system: SystemReport, num_sentences: int) -> list[str]:
     brevity = system.brevity
     lengths = f"{brevity.num_tokens:,} tokens where references have {brevity.num_reference_tokens:,}"
-    shares = {
-        "exactly a reference": system.num_exact,
-        "empty": system.num_empty,
-        "left as the source": system.num_untranslated,
-    }
-    told = [f"{what} {number:,} ({number / num_sentences:.1%})" for what, number in shares.items() if number is not None]
+    names = ("exactly a reference", "empty", "left as the source")
+    shares = zip(names, (system.num_exact, system.num_empty, system.num_untranslated), strict=True)
+    told = [f"{what} {number:,} ({number / num_sentences:.1%})" for what, number in shares if number is not None]
     return [
         f"brevity penalty {brevity.penalty:.3f}: {lengths}, a ratio of {brevity.ratio:.3f}",
         f"translations that are {', '.join(told)}",

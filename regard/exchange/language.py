@@ -1,55 +1,33 @@
-"""Whether an exported language model is the run's: the same ids for a text, the same probabilities for ids."""
+"""Compare an exported language model with the run: the ids of texts, and the probabilities of tokens."""
 
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from regard.checkpoint import Run
 from regard.data.store import TextStore
+from regard.errors import UserError
+from regard.exchange.huggingface import load_exported
+from regard.exchange.verification import NUM_SPOILT, MismatchError, hostile_texts
 from regard.generate.generator import Generator
+from regard.run.checkpoint import Run
 from regard.search.hypothesis import TIE
 from regard.text.cleaning import normalise
 from regard.text.corpus import read_lines
 from regard.text.tokenizer import BOS_ID
 
 NUM_TEXTS = 100
-# Where the run has no text any more, as imported ones have not.
+# For runs without text, such as imported ones.
 ANY_TEXTS = ("A text to compare with.", "Ein Text zum Vergleichen: äöüß, 1 2 3!", "用来比较的文本。", "x")
 
 
-class LlamaInHuggingFace:
-    """An exported folder, loaded as its users would."""
-
-    def __init__(self, folder: Path) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils import logging
-
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self._model: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
-
-    def ids(self, text: str) -> list[int]:
-        """With BOS."""
-        ids: list[int] = self._tokenizer(text)["input_ids"]
-        return ids
-
-    @torch.no_grad()
-    def log_probs(self, ids: list[int]) -> Tensor:
-        logits: Tensor = self._model(input_ids=torch.tensor([ids])).logits
-        return logits.log_softmax(-1)[0]
-
-
 def language_texts(run: Run, generator: Generator, file: str | None) -> list[str]:
-    """What two programs shall agree on: the first texts of a file, or of the run's own validation text."""
+    """Return the texts to compare with: the first of a file, or of the run's validation text."""
     if file is not None:
-        texts = [normalise(text) for text in itertools.islice(read_lines(file), NUM_TEXTS)]
-        if not any(texts):
-            raise ValueError(f"no text in {file} to compare with; give at least one line")
+        texts = list(itertools.islice(read_lines(file), NUM_TEXTS))
+        if not any(map(normalise, texts)):
+            raise UserError(f"no text in {file} to compare with; give at least one line")
         return texts
     folder = run.data_folder(generator.config)
     if not (folder / "valid.text.starts").exists():
@@ -59,17 +37,23 @@ def language_texts(run: Run, generator: Generator, file: str | None) -> list[str
 
 
 def compare_language(generator: Generator, folder: Path, texts: Sequence[str]) -> str:
-    """One sentence on how alike they are; a ValueError if they are not."""
-    exported = LlamaInHuggingFace(folder)
+    """Compare subwords and log-probabilities, also of hostile texts, and return the result in words. Raise a MismatchError
+    if they differ."""
+    tokenizer, model = load_exported(folder, "CausalLM")
     largest = 0.0
-    for text, row in zip(texts, generator.tokenizer.tgt.encode(texts), strict=True):
-        ids = [BOS_ID, *row]
-        if (theirs := exported.ids(text)) != ids:
-            raise ValueError(f"transformers cuts {text!r} into other subwords ({theirs} for {ids}), so nothing was kept")
+    hostile = hostile_texts(texts[:NUM_SPOILT])
+    for text in (*texts, *hostile):
+        ids = [BOS_ID, *generator.tokenizer.tgt.encode([normalise(text)])[0]]
+        if (theirs := tokenizer(text)["input_ids"]) != ids:
+            raise MismatchError(f"transformers cuts {text!r} into other subwords ({theirs} for {ids}), so nothing was kept")
         ids = ids[: generator.config.model.context]
         with torch.no_grad():
-            ours = generator.model(torch.tensor([ids])).log_softmax(-1)[0]
-        largest = max(largest, float((ours - exported.log_probs(ids)).abs().max()))
+            batch = torch.tensor([ids])
+            ours, exported = generator.model(batch).log_softmax(-1), model(input_ids=batch).logits.log_softmax(-1)
+        largest = max(largest, float((ours - exported).abs().max()))
     if largest > TIE * 10:
-        raise ValueError(f"transformers gives other probabilities (by {largest:.2g} in the logarithm), so nothing was kept")
-    return f"{len(texts):,} texts: the same subwords, and log-probabilities equal to {largest:.1g}"
+        raise MismatchError(
+            f"transformers gives other probabilities (by {largest:.2g} in the logarithm), so nothing was kept"
+        )
+    compared = f"{len(texts):,} texts and {len(hostile):,} hostile ones"
+    return f"{compared}: the same subwords, and log-probabilities equal to {largest:.1g}"

@@ -1,11 +1,10 @@
-"""`regard import`: a Hugging Face folder with a Marian model (OPUS-MT) becomes a run.
+"""`regard import`: convert a Hugging Face folder with a Marian model (OPUS-MT) to a run.
 
 Marian's ids are reordered so that padding, BOS, EOS and UNK are the first four, as everywhere in regard. Its decoder starts
-with padding, whose row is therefore our BOS's; neither may be said. The residual stream is put into the paper's order of
-sines and cosines (`regard.exchange.huggingface` does the same the other way).
+with padding, whose row becomes our BOS's; neither may be output. The dimensions of the residual stream are put into the
+paper's order of sines and cosines (the inverse of `regard.exchange.huggingface`).
 """
 
-import json
 import math
 import pickle
 from dataclasses import dataclass
@@ -17,44 +16,38 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-import regard
-from regard.checkpoint import Run, Weights, weights_bytes
 from regard.config import Activation, CleaningConfig, CorpusConfig, DataConfig, ModelConfig, RunConfig, TrainConfig
-from regard.exchange.folder import made_beside
-from regard.exchange.huggingface import sines_first
-from regard.exchange.spm import Piece, PieceType, SpmModel
+from regard.errors import UserError
+from regard.exchange.folder import StateDict, made_beside, write_imported_run
+from regard.exchange.huggingface import FORBIDDEN, layer_maps, sines_first
+from regard.exchange.spm import PieceType, SpmModel, SpmPiece
 from regard.model.transformer import Transformer
+from regard.settings import read_json, read_table
 from regard.text.tokenizer import BOS_ID, MARIAN, PAD_ID, Subwords, Tokenizer
 
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
-FORBIDDEN = -1e4  # the logit of what is never said: far below all others, and no strain for the loss if it is trained on
 IN_TEXT = (PieceType.NORMAL, PieceType.USER_DEFINED, PieceType.UNUSED, PieceType.BYTE)
-OF_GENERATION = ("decoder_start_token_id", "eos_token_id")  # what generation_config.json says last
-State = dict[str, Tensor]
+OF_GENERATION = ("decoder_start_token_id", "eos_token_id")  # generation_config.json overrides these of config.json
 
 
 def import_marian(folder: Path, output: Path) -> list[str]:
-    """Makes the run; gives the lines that say what was made."""
+    """Write the run, and return the lines that describe it."""
     theirs = MarianFolder.open(folder)
     with made_beside(output) as workshop:
-        state = theirs.read_weights()
         tokenizer = Tokenizer(_subwords(folder / "source.spm", theirs.src), _subwords(folder / "target.spm", theirs.tgt))
         config = theirs.model_config()
-        weights = fitting(state, config, theirs)
-        run = Run(workshop)
-        run.publish(tokenizer.files() | {"model.safetensors": weights_bytes(weights)})
-        run.write_config(theirs.run_config(config), Weights("imported", (), 0, final=True), regard.__version__)
-    num_parameters = sum(tensor.numel() for tensor in weights.values())
+        weights = fitting(theirs.read_weights(), config, theirs)
+        size = write_imported_run(workshop, tokenizer, weights, theirs.run_config(config))
     languages = f"{theirs.src_lang or 'source'} → {theirs.tgt_lang or 'target'}"
-    return [f"{output} is {folder}: {languages}, {num_parameters / 1e6:.1f} M parameters, {len(tokenizer.tgt):,} subwords"]
+    return [f"{output} is {folder}: {languages}, {size}"]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """One side's: our order, in terms of theirs."""
+    """The vocabulary of one side, in our order."""
 
     pieces: tuple[str, ...]  # the first four are the special tokens
-    rows: tuple[int, ...]  # of their matrices
+    rows: tuple[int, ...]  # in their matrices
 
     @classmethod
     def of(cls, ids: dict[str, int], *, pad: int, start: int, eos: int, unk: int) -> "Vocabulary":
@@ -66,6 +59,8 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class MarianFolder:
+    """A folder with a Marian model: its settings and its two vocabularies."""
+
     folder: Path
     config: dict[str, Any]
     src: Vocabulary
@@ -76,29 +71,29 @@ class MarianFolder:
     @classmethod
     def open(cls, folder: Path) -> "MarianFolder":
         if not (folder / "config.json").exists():
-            raise ValueError(f"{folder} is no Hugging Face folder: it has no config.json")
-        config = _read_json(folder / "config.json")
+            raise UserError(f"{folder} is no Hugging Face folder: it has no config.json")
+        config = _read_table(folder / "config.json")
         if "format" in config and "regard" in config:
-            raise ValueError(f"{folder} is a run already, and needs no importing")
+            raise UserError(f"{folder} is a run already, and needs no importing")
         if config.get("model_type") != "marian":
-            raise ValueError(
+            raise UserError(
                 f"{folder} holds a {config.get('model_type')} model; only marian (OPUS-MT) and llama can be imported"
             )
         for name in ("source.spm", "target.spm", "vocab.json"):
             if not (folder / name).exists():
-                raise ValueError(f"{folder} has no {name}; give the whole folder, as it is downloaded")
-        generation = _optional_json(folder / "generation_config.json")
+                raise UserError(f"{folder} has no {name}; give the whole folder, as it is downloaded")
+        optional = (folder / name for name in ("generation_config.json", "tokenizer_config.json"))
+        generation, settings = (_read_table(path) if path.exists() else {} for path in optional)
         config = DEFAULTS | config | {key: generation[key] for key in OF_GENERATION if generation.get(key) is not None}
-        settings = _optional_json(folder / "tokenizer_config.json")
         eos, unk = (_token(settings, f"{name}_token", default) for name, default in (("eos", "</s>"), ("unk", "<unk>")))
-        src_path, tgt_path = folder / "vocab.json", folder / "vocab.json"
-        if settings.get("separate_vocabs"):
-            tgt_path = folder / "target_vocab.json"
-        src_ids, tgt_ids = _read_ids(src_path, eos, unk), _read_ids(tgt_path, eos, unk)
-        pad, start = int(config["pad_token_id"]), int(config["decoder_start_token_id"])
-        tgt_eos = config["eos_token_id"][0] if isinstance(config["eos_token_id"], list) else int(config["eos_token_id"])
+        tgt_path = folder / ("target_vocab.json" if settings.get("separate_vocabs") else "vocab.json")
+        src_ids, tgt_ids = _read_ids(folder / "vocab.json", eos, unk), _read_ids(tgt_path, eos, unk)
+        pad, start, tgt_eos = (config[name] for name in ("pad_token_id", "decoder_start_token_id", "eos_token_id"))
+        if not (isinstance(pad, int) and isinstance(start, int)):
+            raise UserError(f"{folder} has no numbers as pad_token_id and decoder_start_token_id, but {pad!r} and {start!r}")
+        tgt_eos = tgt_eos[0] if isinstance(tgt_eos, list) and tgt_eos else tgt_eos
         if tgt_eos not in tgt_ids.values():
-            raise ValueError(f"{folder} says that {tgt_eos} is the end of a sentence, a number that {tgt_path} has not")
+            raise UserError(f"{folder} says that {tgt_eos} is the end of a sentence, a number that {tgt_path} has not")
         return cls(
             folder,
             config,
@@ -108,12 +103,8 @@ class MarianFolder:
             str(settings.get("target_lang") or ""),
         )
 
-    @property
-    def shares_embeddings(self) -> bool:
-        return bool(self.config["share_encoder_decoder_embeddings"])
-
-    def read_weights(self) -> State:
-        """All tensors by name, in float32. Nothing in the folder is executed."""
+    def read_weights(self) -> StateDict:
+        """Return all tensors by name, in float32, without executing anything in the folder."""
         safe, pickled = self.folder / "model.safetensors", self.folder / "pytorch_model.bin"
         try:
             if safe.exists():
@@ -121,62 +112,57 @@ class MarianFolder:
             elif pickled.exists():
                 state = torch.load(pickled, map_location="cpu", weights_only=True)
             else:
-                raise ValueError(f"{self.folder} has neither model.safetensors nor pytorch_model.bin")
+                raise UserError(f"{self.folder} has neither model.safetensors nor pytorch_model.bin")
         except pickle.UnpicklingError as error:
-            raise ValueError(
+            raise UserError(
                 f"{pickled} holds more than weights, and to load it would be to run it; convert it to safetensors first"
             ) from error
         except (SafetensorError, RuntimeError, EOFError) as error:
-            raise ValueError(f"the weights in {self.folder} are damaged: {error}") from error
+            raise UserError(f"the weights in {self.folder} are damaged: {error}") from error
         if not isinstance(state, dict):
-            raise ValueError(f"{pickled} holds no weights but a {type(state).__name__}")
+            raise UserError(f"{pickled} holds no weights but a {type(state).__name__}")
         return {name: tensor.float() for name, tensor in state.items() if isinstance(tensor, Tensor)}
 
     def model_config(self) -> ModelConfig:
         config = self.config
-        for what in ("attention_heads", "ffn_dim"):
-            one, other = config[f"encoder_{what}"], config[f"decoder_{what}"]
+        for part in ("attention_heads", "ffn_dim"):
+            one, other = config[f"encoder_{part}"], config[f"decoder_{part}"]
             if one != other:
-                raise ValueError(
-                    f"{self.folder} has encoder_{what} {one} and decoder_{what} {other}; regard has one for both"
-                )
-        if config["activation_function"] not in ACTIVATIONS:
+                where = f"{self.folder} has encoder_{part} {one} and decoder_{part} {other}"
+                raise UserError(f"{where}; regard has one for both")
+        if (activation := str(config["activation_function"])) not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
-            raise ValueError(f"{self.folder} has the activation {config['activation_function']}; regard knows {known}")
-        tied = bool(config["tie_word_embeddings"]) and bool(config["scale_embedding"])  # ours always are scaled
-        return ModelConfig(
-            src_vocab_size=len(self.src.pieces),
-            tgt_vocab_size=len(self.tgt.pieces),
-            pad_id=PAD_ID,
-            encoder_layers=config["encoder_layers"],
-            decoder_layers=config["decoder_layers"],
-            d_model=config["d_model"],
-            num_heads=config["encoder_attention_heads"],
-            d_ff=config["encoder_ffn_dim"],
-            norm="post",
-            activation=ACTIVATIONS[config["activation_function"]],
-            shared_embeddings="none" if not tied else "all" if self.shares_embeddings else "target",
-            output_bias=True,
-            dropout=config["dropout"],
-            embedding_dropout=config["dropout"],
-            attention_dropout=config["attention_dropout"],
-            activation_dropout=config["activation_dropout"],
-        )
+            raise UserError(f"{self.folder} has the activation {activation}; regard knows {known}")
+        tied = bool(config["tie_word_embeddings"]) and bool(config["scale_embedding"])  # ours are always scaled
+        found = {
+            "src_vocab_size": len(self.src.pieces),
+            "tgt_vocab_size": len(self.tgt.pieces),
+            "pad_id": PAD_ID,
+            "encoder_layers": config["encoder_layers"],
+            "decoder_layers": config["decoder_layers"],
+            "d_model": config["d_model"],
+            "num_heads": config["encoder_attention_heads"],
+            "d_ff": config["encoder_ffn_dim"],
+            "norm": "post",
+            "activation": ACTIVATIONS[activation],
+            "shared_embeddings": "none" if not tied else "all" if config["share_encoder_decoder_embeddings"] else "target",
+            "output_bias": True,
+            "dropout": config["dropout"],
+            "embedding_dropout": config["dropout"],
+            "attention_dropout": config["attention_dropout"],
+            "activation_dropout": config["activation_dropout"],
+        }
+        return read_table(ModelConfig, found, str(self.folder / "config.json"))
 
     def run_config(self, model: ModelConfig) -> RunConfig:
-        """No text belongs to it: `regard train --from` brings its own."""
-        data = DataConfig(
-            train=(),
-            valid=CorpusConfig(src=""),
-            src_lang=self.src_lang,
-            tgt_lang=self.tgt_lang,
-            shared_vocab=False,
-            cleaning=CleaningConfig(max_tokens=self.config["max_position_embeddings"]),
-        )
+        """Return the configuration of a run without training text, which `regard train --from` gives."""
+        cleaning = read_table(CleaningConfig, {"max_tokens": self.config["max_position_embeddings"]}, "config.json")
+        valid, src_lang, tgt_lang = CorpusConfig(src=""), self.src_lang, self.tgt_lang
+        data = DataConfig(train=(), valid=valid, src_lang=src_lang, tgt_lang=tgt_lang, shared_vocab=False, cleaning=cleaning)
         return RunConfig(preset="base", data=data, model=model, train=TrainConfig())
 
 
-# What Hugging Face takes for what a config.json leaves out.
+# Hugging Face's values for settings that a config.json leaves out.
 DEFAULTS: dict[str, Any] = {
     "encoder_layers": 12,
     "decoder_layers": 12,
@@ -199,59 +185,51 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+def _read_table(path: Path) -> dict[str, Any]:
+    table = read_json(path)
     if not isinstance(table, dict):
-        raise ValueError(f"{path} holds no table")
+        raise UserError(f"{path} holds no table")
     return table
-
-
-def _optional_json(path: Path) -> dict[str, Any]:
-    return _read_json(path) if path.exists() else {}
 
 
 def _token(settings: dict[str, Any], name: str, default: str) -> str:
     value = settings.get(name) or default
-    return str(value["content"] if isinstance(value, dict) else value)
+    return str(value.get("content", default) if isinstance(value, dict) else value)
 
 
 def _read_ids(path: Path, *required: str) -> dict[str, int]:
     if not path.exists():
-        raise ValueError(f"there is no {path.name} in {path.parent}")
-    ids = _read_json(path)
+        raise UserError(f"there is no {path.name} in {path.parent}")
+    ids = _read_table(path)
     for token in required:
         if token not in ids:
-            raise ValueError(f"{path} has no {token}")
+            raise UserError(f"{path} has no {token}")
     if not all(isinstance(row, int) for row in ids.values()) or len(set(ids.values())) < len(ids):
-        raise ValueError(f"{path} is no vocabulary: every piece must have a number of its own")
+        raise UserError(f"{path} is no vocabulary: every piece must have a number of its own")
     return ids
 
 
 def _subwords(path: Path, vocabulary: Vocabulary) -> Subwords:
-    """This side's SentencePiece model with our ids. Pieces of the other side are text, but are not looked for; pieces that
-    the vocabulary has not are looked for, and mean UNK: they stand behind `MARIAN`."""
+    """Return the SentencePiece model of one side with our ids. Pieces of the other side are marked as unused. Pieces that
+    are not in the vocabulary come after `MARIAN` and mean UNK."""
     model = SpmModel.parse(path.read_bytes(), str(path))
     if model.is_bpe:
-        raise ValueError(f"{path} is a BPE model; only unigram models, which OPUS-MT has, can be imported")
+        raise UserError(f"{path} is a BPE model; only unigram models, which OPUS-MT has, can be imported")
     known = {piece.text: piece for piece in model.pieces if piece.type in IN_TEXT}
-    pad, start, eos, unk = vocabulary.pieces[:4]
-    pieces = [Piece(name, type=PieceType.CONTROL) for name in (pad, start, eos)]
-    pieces.append(Piece(unk, type=PieceType.UNKNOWN))
-    pieces += [known.get(text, Piece(text, type=PieceType.UNUSED)) for text in vocabulary.pieces[4:]]
-    pieces.append(Piece(MARIAN, type=PieceType.CONTROL))
+    pieces = [SpmPiece(name, type=PieceType.CONTROL) for name in vocabulary.pieces[:3]]
+    pieces.append(SpmPiece(vocabulary.pieces[3], type=PieceType.UNKNOWN))
+    pieces += [known.get(text, SpmPiece(text, type=PieceType.UNUSED)) for text in vocabulary.pieces[4:]]
+    pieces.append(SpmPiece(MARIAN, type=PieceType.CONTROL))
     placed = set(vocabulary.pieces)
     pieces += [piece for piece in known.values() if piece.text not in placed]
     names = [piece.text for piece in pieces]
     if "" in names or len(set(names)) < len(names):
-        raise ValueError(f"the pieces of {path} and of the vocabulary beside it cannot be told apart")
+        raise UserError(f"the pieces of {path} and of the vocabulary beside it cannot be told apart")
     return Subwords(model.with_pieces(pieces).serialise())
 
 
-def fitting(theirs: State, config: ModelConfig, folder: MarianFolder) -> State:
-    """Their parameters as a model of this configuration has them, or it is not theirs."""
+def fitting(theirs: StateDict, config: ModelConfig, folder: MarianFolder) -> StateDict:
+    """Return their parameters converted to ours; raise a UserError if they do not fit the configuration."""
     with torch.device("meta"):
         expected = Transformer(config).state_dict()
     try:
@@ -259,37 +237,28 @@ def fitting(theirs: State, config: ModelConfig, folder: MarianFolder) -> State:
         for name, tensor in expected.items():
             if weights[name].shape != tensor.shape:
                 raise IndexError(f"{name} is {tuple(weights[name].shape)} and should be {tuple(tensor.shape)}")
-    except (IndexError, RuntimeError) as error:  # torch's own words for sizes that do not match
-        raise ValueError(f"the weights in {folder.folder} do not fit its config.json: {error}") from error
+    except (IndexError, RuntimeError) as error:  # torch raises these if sizes do not match
+        raise UserError(f"the weights in {folder.folder} do not fit its config.json: {error}") from error
     return weights
 
 
-def converted(theirs: State, config: ModelConfig, folder: MarianFolder) -> State:
-    """Their parameters under our names and in our order."""
-    source = _Source(theirs, torch.argsort(sines_first(config.d_model)), folder.folder)
+def converted(theirs: StateDict, config: ModelConfig, folder: MarianFolder) -> StateDict:
+    """Return their parameters under our names and in our order."""
+    source = _TheirTensors(theirs, torch.argsort(sines_first(config.d_model)), folder.folder)
     state = _embeddings(source, config, folder)
-    for stack, num_layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
-        for n in range(num_layers):
-            name = f"model.{stack}.layers.{n}"
-            state |= source.attention(f"{name}.self_attn", "qkv", f"{stack}.{n}.self_attention.query_key_value")
-            state |= source.writing(f"{name}.self_attn.out_proj", f"{stack}.{n}.self_attention.output")
-            state |= source.norm(f"{name}.self_attn_layer_norm", f"{stack}.{n}.self_attention_residual.norm")
-            state |= source.reading(f"{name}.fc1", f"{stack}.{n}.feed_forward.inner")
-            state |= source.writing(f"{name}.fc2", f"{stack}.{n}.feed_forward.outer")
-            state |= source.norm(f"{name}.final_layer_norm", f"{stack}.{n}.feed_forward_residual.norm")
-            if stack == "decoder":
-                state |= source.attention(f"{name}.encoder_attn", "q", f"{stack}.{n}.cross_attention.query")
-                state |= source.attention(f"{name}.encoder_attn", "kv", f"{stack}.{n}.cross_attention.key_value")
-                state |= source.writing(f"{name}.encoder_attn.out_proj", f"{stack}.{n}.cross_attention.output")
-                state |= source.norm(f"{name}.encoder_attn_layer_norm", f"{stack}.{n}.cross_attention_residual.norm")
+    for ours, names, reads in layer_maps(config):
+        weight = torch.cat([source.tensor(f"{name}.weight") for name in names])
+        bias = torch.cat([source.tensor(f"{name}.bias") for name in names])
+        state[f"{ours}.weight"] = weight[:, source.order] if reads else weight[source.order]
+        state[f"{ours}.bias"] = bias if reads else bias[source.order]
     return state
 
 
-def _embeddings(source: "_Source", config: ModelConfig, folder: MarianFolder) -> State:
-    """Where Marian scales nothing, the scale is taken out of what we multiply by it."""
+def _embeddings(source: "_TheirTensors", config: ModelConfig, folder: MarianFolder) -> StateDict:
+    """Return the embeddings and the output bias. If Marian does not scale embeddings, divide them by our scale."""
     is_tied = bool(folder.config["tie_word_embeddings"])
     src_names, tgt_names = ([f"model.{stack}.embed_tokens.weight"] for stack in ("encoder", "decoder"))
-    if folder.shares_embeddings:  # tied ones are all what the shared one is, and may be stored under any of the names
+    if folder.config["share_encoder_decoder_embeddings"]:  # tied matrices may be stored under any of the names
         src_names, tgt_names = (
             ["model.shared.weight", *names, "lm_head.weight"] if is_tied else [*names, "model.shared.weight"]
             for names in (src_names, tgt_names)
@@ -307,40 +276,23 @@ def _embeddings(source: "_Source", config: ModelConfig, folder: MarianFolder) ->
 
 
 @dataclass(frozen=True)
-class _Source:
-    """Their tensors, and what our order of the residual stream is in theirs."""
+class _TheirTensors:
+    """Their parameters, with the index in their order of each of our dimensions of the residual stream."""
 
-    tensors: State
+    tensors: StateDict
     order: Tensor
     folder: Path
 
     def tensor(self, name: str) -> Tensor:
         if name not in self.tensors:
-            raise ValueError(f"the weights in {self.folder} have no {name}")
+            raise UserError(f"the weights in {self.folder} have no {name}")
         return self.tensors[name]
 
     def rows(self, names: list[str], vocabulary: Vocabulary) -> Tensor:
-        """Of the first matrix that is there, those of our vocabulary."""
+        """Return the rows of a vocabulary, from the first of these matrices that exists."""
         matrix = self.tensor(next((name for name in names if name in self.tensors), names[0]))
         if max(vocabulary.rows) >= len(matrix):
-            raise ValueError(
+            raise UserError(
                 f"the vocabulary of {self.folder} has the number {max(vocabulary.rows)}, and its model {len(matrix)} rows"
             )
         return matrix[list(vocabulary.rows)][:, self.order]
-
-    def attention(self, name: str, maps: str, ours: str) -> State:
-        """Projections that we keep stacked in one matrix."""
-        weights = [self.tensor(f"{name}.{one}_proj.weight")[:, self.order] for one in maps]
-        biases = [self.tensor(f"{name}.{one}_proj.bias") for one in maps]
-        return {f"{ours}.weight": torch.cat(weights), f"{ours}.bias": torch.cat(biases)}
-
-    def reading(self, name: str, ours: str) -> State:
-        """A map from the residual stream."""
-        return {f"{ours}.weight": self.tensor(f"{name}.weight")[:, self.order], f"{ours}.bias": self.tensor(f"{name}.bias")}
-
-    def writing(self, name: str, ours: str) -> State:
-        """A map into it."""
-        weight, bias = self.tensor(f"{name}.weight"), self.tensor(f"{name}.bias")
-        return {f"{ours}.weight": weight[self.order], f"{ours}.bias": bias[self.order]}
-
-    norm = writing  # whose gain and bias lie along the stream, too

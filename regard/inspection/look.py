@@ -1,7 +1,6 @@
-"""What there is to see in one sentence's way through a model, as plain data: what the page and `regard look` draw.
+"""Inspect one sentence's pass through a model as plain data, which the page and `regard look` draw.
 
-A translation is searched for, every proposal of the beam remembered, and then one traced pass over source and translation
-gives the rest. Nothing here decides how it looks.
+The data are every proposal of a beam search, and one traced pass over the source and its translation.
 """
 
 from collections.abc import Sequence
@@ -13,39 +12,41 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.config import Score
-from regard.data.batch import collate
+from regard.data.batch import collate_sources
+from regard.errors import UserError
+from regard.machine.device import advice_on_memory
 from regard.model.embedding import LearnedPositions
-from regard.model.kinds import EncoderDecoder
 from regard.model.recurrent import Recurrent
-from regard.model.trace import AttentionTrace, Head, Intervention, StackTrace, Trace
+from regard.model.sequence import EncoderDecoder
+from regard.model.trace import Head, Intervention, StackTrace, Trace
 from regard.model.transformer import Transformer
 from regard.search.beam import BeamResult, beam
 from regard.search.hypothesis import length_penalty
-from regard.text.cleaning import normalise
+from regard.settings import Json
+from regard.text.cleaning import normalise, require_texts
+from regard.text.corpus import lines_of
 from regard.text.tokenizer import BOS_ID, EOS_ID, Subwords
-from regard.train.device import advice_on_memory
 from regard.translate.alignment import place_for, words_of
 from regard.translate.search import MAX_EXTRA, require_alpha, started
 from regard.translate.translation import END
 from regard.translate.translator import Part, Translator
 
-Json = dict[str, Any]
-MOST_SUBWORDS = 128  # of a side; a picture of more is none
+MOST_SUBWORDS = 128  # per side, the most that fits a picture
 NUM_ALTERNATIVES = 10
-NUM_UNITS = 24  # of a feed-forward network; in long sentences, one for each place
+NUM_UNITS = 24  # of a feed-forward network; long sentences show one for each position
 DIGITS = 5
 NOTHING_CHANGED = Intervention()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What to look at: a sentence, with the model's own translation or a given one."""
+    """A sentence to look at, with the model's own translation or a given one, and the settings of the search."""
 
     text: str
-    part: int = 0  # of a text that is translated in several
-    target: str = ""  # empty: what the search finds
-    target_pieces: tuple[str, ...] | None = None  # the same as subwords: a text may be cut into others than were found
-    prefix: str = ""  # what the search must begin with
+    part: int = 0  # the part to look at, if the text is translated in several
+    target: str = ""  # if empty, the best hypothesis
+    target_pieces: tuple[str, ...] | None = None  # the target as subwords, because encoding its text may give others
+    prefix: str = ""  # the beginning of every hypothesis
     prefix_pieces: tuple[str, ...] | None = None
     beam: int = 4
     alpha: float = 0.6
@@ -55,8 +56,8 @@ class Question:
         require_alpha(self.alpha)
 
 
-class Pass(NamedTuple):
-    """A search, and a pass over what it found, or over a translation that was given."""
+class InspectedPass(NamedTuple):
+    """A search, and a traced pass over its best hypothesis or over a given translation."""
 
     parts: list[Part]
     result: BeamResult
@@ -65,84 +66,83 @@ class Pass(NamedTuple):
     trace: Trace
 
 
-def passed(translator: Translator, question: Question) -> Pass:
-    """Of several models, the first is looked into."""
-    parts = [part for line in question.text.split("\n") for part in translator.parts(normalise(line))]
+def passed(translator: Translator, question: Question) -> InspectedPass:
+    """Search and trace with the translator's first model."""
+    require_texts((question.text, question.target, question.prefix), "text")
+    parts = [part for line in lines_of(question.text) for part in translator.parts(normalise(line))]
     if not parts:
-        raise ValueError("there is nothing to look at; give a sentence")
+        raise UserError("there is nothing to look at; give a sentence")
     if question.part >= len(parts):
-        raise ValueError(f"this text has {len(parts)} parts, so there is no part {question.part}; counting is from 0")
+        raise UserError(f"this text has {len(parts)} parts, so there is no part {question.part}; counting is from 0")
     src_ids = parts[question.part].ids
     _require_moderate(src_ids, "the sentence", MOST_SUBWORDS)
     given = _given_ids(translator, question.target, question.target_pieces, "target")
     with advice_on_memory("look at a shorter sentence"):
         result = search(translator, src_ids, question)
         tgt_ids = list(result.hypotheses[0].ids) if given is None else given
-        batch = collate([src_ids], [tgt_ids])
-        model = translator.models[0]
-        trace = model.trace(batch.src.to(translator.device), batch.tgt_in.to(translator.device), question.intervention)
-    return Pass(parts, result, src_ids, tgt_ids, trace)
+        trace = translator.trace_ids([src_ids], [tgt_ids], question.intervention)
+    return InspectedPass(parts, result, src_ids, tgt_ids, trace)
 
 
 def _given_ids(translator: Translator, text: str, pieces: Sequence[str] | None, what: str) -> list[int] | None:
-    """None: neither was given."""
-    if pieces is None and not text.strip():
-        return None
+    """Return the ids of a text or of its pieces; None if neither was given."""
     if pieces is not None:
         ids = translator.ids_of(pieces, what)
-    else:
+    elif text.strip():
         [ids] = translator.tokenizer.tgt.encode([normalise(text)])
+    else:
+        return None
     _require_moderate(ids, what, min(MOST_SUBWORDS + MAX_EXTRA, translator.models[0].config.longest_sequence - 1))
     return ids
 
 
 def look(translator: Translator, question: Question) -> Json:
-    """All of it."""
+    """Return all data that the page draws for a sentence."""
     model = translator.models[0]
     src, tgt = translator.tokenizer.src, translator.tokenizer.tgt
     parts, result, src_ids, tgt_ids, trace = passed(translator, question)
-    part = parts[question.part]
+    part, taken = parts[question.part], [*tgt_ids, EOS_ID]
     log_probs = trace.logits[0].cpu().double().log_softmax(-1)  # (T, V)
-    own = log_probs[torch.arange(len(tgt_ids) + 1), [*tgt_ids, EOS_ID]]
+    own = log_probs[torch.arange(len(taken)), taken]
+    stacks = {"encoder": trace.encoder, "decoder": trace.decoder}
+    attentions = {name: stack.self_attention for name, stack in stacks.items()} | {"cross": trace.decoder.cross_attention}
+    num_cross = len(attentions["cross"])
+    has_fixed_vector = isinstance(model, Recurrent) and not model.has_attention
     return {
         "parts": [one.source for one in parts],
         "source": side(src, part.code + part.source, src_ids),
         "target": side(tgt, tgt.decode(tgt_ids), tgt_ids),
         "log_prob": round(float(own.sum()), DIGITS),
-        "predictions": predictions(tgt, log_probs, [*tgt_ids, EOS_ID]),
+        "predictions": predictions(tgt, log_probs, taken),
         "attention": {
-            "encoder": attention(trace.encoder.self_attention),
-            "decoder": attention(trace.decoder.self_attention),
-            "cross": attention(trace.decoder.cross_attention),
+            name: [{"weights": rounded(layer.weights[0]), "entropy": rounded(layer.entropy[0])} for layer in layers]
+            for name, layers in attentions.items()
         },
-        "residuals": {
-            "encoder": rounded(trace.encoder.residual_norms[:, 0]),
-            "decoder": rounded(trace.decoder.residual_norms[:, 0]),
-        },
-        "activations": {"encoder": activations(trace.encoder), "decoder": activations(trace.decoder)},
-        "units": {"encoder": units(trace.encoder), "decoder": units(trace.decoder)},
-        "lens": lens(model, tgt, trace, [*tgt_ids, EOS_ID]),
-        "alignment": alignment(trace),
-        "fixed": fixed_vector(model, trace),
+        "residuals": {name: rounded(stack.residual_norms[:, 0]) for name, stack in stacks.items()},
+        "activations": {name: activations(stack) for name, stack in stacks.items()},
+        "units": {name: units(stack) for name, stack in stacks.items()},
+        "lens": lens(model, tgt, trace, taken),
+        "alignment": place_for(num_cross)._asdict() if num_cross else None,
+        "fixed": rounded(trace.memory[0, -1]) if has_fixed_vector else [],  # all that the decoder reads of the source
         "positions": learned_positions(model, max(len(src_ids), len(tgt_ids)) + 1),
         "search": search_tree(tgt, result, question.alpha),
     }
 
 
 def look_at_head(translator: Translator, question: Question, head: Head) -> Json:
-    """One head's queries (T, K), keys and values (S, K), and its scores (T, S) before mask and softmax, scaled."""
+    """Return one head's data from a new pass, in the format of `one_head`."""
     return one_head(translator.models[0], passed(translator, question).trace, question, head)
 
 
 def one_head(model: EncoderDecoder, trace: Trace, question: Question, head: Head) -> Json:
-    """The same, of a pass that was made already."""
+    """Return one head's queries (T, K), keys and values (S, K), and its scores (T, S) before mask and softmax, scaled."""
     stack = trace.encoder if head.site == "encoder" else trace.decoder
     layers = stack.cross_attention if head.site == "cross" else stack.self_attention
     if not (0 <= head.layer < len(layers) and 0 <= head.head < layers[head.layer].weights.shape[1]):
-        raise ValueError(f"there is no head {head.head} in layer {head.layer} of {head.site}; counting is from 0")
+        raise UserError(f"there is no head {head.head} in layer {head.layer} of {head.site}; counting is from 0")
     one = layers[head.layer]
-    parts = {"queries": one.queries, "keys": one.keys, "values": one.values, "scores": one.scores, "weights": one.weights}
-    found = {name: rounded(tensor[0, head.head]) for name, tensor in parts.items()}
+    names = ("queries", "keys", "values", "scores", "weights")
+    found = {name: rounded(getattr(one, name)[0, head.head]) for name in names}
     mask = one.mask[0, 0].expand(one.weights.shape[2], one.weights.shape[3])
     d_k = one.keys.shape[-1]
     score, usual, vector = _scoring(model, d_k)
@@ -151,7 +151,7 @@ def one_head(model: EncoderDecoder, trace: Trace, question: Question, head: Head
 
 
 def _scoring(model: EncoderDecoder, d_k: int) -> tuple[Score, float, list[float]]:
-    """How the model compares queries with keys, what it multiplies that by, and the additive score's vector v."""
+    """Return the kind of the model's attention score, its scale, and the additive score's vector v."""
     if isinstance(model, Recurrent):
         assert model.attention is not None
         vector = [] if model.attention.vector is None else rounded(model.attention.vector.weight[0])
@@ -160,7 +160,7 @@ def _scoring(model: EncoderDecoder, d_k: int) -> tuple[Score, float, list[float]
 
 
 def describe(translator: Translator) -> Json:
-    """What is looked into: sizes, options, and how many parameters each part has."""
+    """Describe the model: its sizes and options, and the number of parameters of each part."""
     model, config = translator.models[0], translator.config
     parts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
@@ -177,25 +177,24 @@ def describe(translator: Translator) -> Json:
 
 
 def _part_of(parameter: str) -> str:
-    """Layers of a stack are taken together: `encoder.0.self_attention.output.weight` is of `encoder.self_attention`, and
-    an RNN's `decoder.layers.0.weight_ih_l0` of `decoder`."""
+    """Return a parameter's part, without the number of its layer: `encoder.0.self_attention.output.weight` belongs to
+    `encoder.self_attention`, and an RNN's `decoder.layers.0.weight_ih_l0` to `decoder`."""
     stack, *inside = [name for name in parameter.split(".") if not name.isdigit() and name != "layers"]
     return f"{stack}.{inside[0]}" if stack in ("encoder", "decoder") and len(inside) > 1 else stack
 
 
 def _require_moderate(ids: Sequence[int], what: str, most: int) -> None:
     if len(ids) > most:
-        raise ValueError(f"{what} has {len(ids)} subwords, and a picture has room for {most}; give a shorter one")
+        raise UserError(f"{what} has {len(ids)} subwords, and a picture has room for {most}; give a shorter one")
 
 
 def search(translator: Translator, src_ids: Sequence[int], question: Question) -> BeamResult:
-    """Beam search that forgets nothing, with the model as the intervention leaves it."""
+    """Search under the intervention, and keep all steps of the beam."""
     model = translator.models[0]
     prefix = _given_ids(translator, question.prefix, question.prefix_pieces, "prefix") or []
-    obeyed = replace(question.intervention, causal=True)  # a step has nothing later that it could see
+    obeyed = replace(question.intervention, causal=True)  # a search step has no later positions to attend to
     intervention = None if obeyed == Intervention() else obeyed
-    batch = collate([list(src_ids)], [[]])
-    step, cache = started(model, batch.src.to(translator.device), intervention)
+    step, cache = started(model, collate_sources([src_ids]).to(translator.device), intervention)
     [result] = beam(
         step,
         cache,
@@ -213,7 +212,7 @@ def search(translator: Translator, src_ids: Sequence[int], question: Question) -
 
 
 def side(subwords: Subwords, text: str, ids: Sequence[int]) -> Json:
-    """A text as the model sees it, and how it came to be cut like that."""
+    """Return a text with its pieces, their words, and the merges that they come from."""
     pieces = subwords.pieces(list(ids))
     return {
         "text": text,
@@ -225,22 +224,20 @@ def side(subwords: Subwords, text: str, ids: Sequence[int]) -> Json:
 
 
 def predictions(subwords: Subwords, log_probs: Float[Tensor, "T V"], taken: Sequence[int]) -> list[Json]:
-    """At each place: what was taken, how probable it was, and what else there was."""
-    best, tokens = log_probs.topk(min(NUM_ALTERNATIVES, log_probs.shape[1]), dim=1)
+    """Return for each position the taken token's log-probability and rank, the entropy, and the most probable tokens."""
+    values, tokens = log_probs.topk(min(NUM_ALTERNATIVES, log_probs.shape[1]), dim=1)
     entropy = torch.special.entr(log_probs.exp()).sum(1)
     found = []
     for place, token in enumerate(taken):
         own = log_probs[place, token]
+        best = zip(tokens[place].tolist(), values[place].tolist(), strict=True)
         found.append(
             {
                 "piece": piece(subwords, token),
                 "log_prob": round(float(own), DIGITS),
                 "rank": int((log_probs[place] > own).sum()) + 1,
                 "entropy": round(float(entropy[place]), DIGITS),
-                "best": [
-                    {"piece": piece(subwords, int(n)), "log_prob": round(float(value), DIGITS)}
-                    for n, value in zip(tokens[place], best[place], strict=True)
-                ],
+                "best": [{"piece": piece(subwords, other), "log_prob": round(value, DIGITS)} for other, value in best],
             }
         )
     return found
@@ -250,30 +247,13 @@ def piece(subwords: Subwords, token: int) -> str:
     return END if token == EOS_ID else subwords.pieces([token])[0]
 
 
-def attention(layers: Sequence[AttentionTrace]) -> list[Json]:
-    """For each layer (H, T, S) weights and (H, T) entropies."""
-    return [{"weights": rounded(layer.weights[0]), "entropy": rounded(layer.entropy[0])} for layer in layers]
-
-
-def alignment(trace: Trace) -> Json | None:
-    """Where to read which words belong together; None: there is no attention that could say."""
-    num_layers = len(trace.decoder.cross_attention)
-    return place_for(num_layers)._asdict() if num_layers else None
-
-
-def fixed_vector(model: EncoderDecoder, trace: Trace) -> list[float]:
-    """Of an RNN without attention, all that its decoder sees of the source: the encoder's last state."""
-    has_one = isinstance(model, Recurrent) and not model.has_attention
-    return cast("list[float]", rounded(trace.memory[0, -1])) if has_one else []
-
-
 def activations(stack: StackTrace) -> list[list[float]]:
-    """For each layer and place, the share of the feed-forward network's units that are above 0."""
+    """Return for each layer and position the share of the feed-forward network's units that are above 0."""
     return [rounded((layer[0] > 0).float().mean(-1)) for layer in stack.activations]
 
 
 def units(stack: StackTrace) -> list[Json]:
-    """For each layer the units of its feed-forward network that were strongest at each place, and how strong at all."""
+    """Return for each layer the strongest units of its feed-forward network at each position, and their values at all."""
     found = []
     for layer in stack.activations:
         each = min(max(1, NUM_UNITS // layer.shape[1]), layer.shape[2])
@@ -283,7 +263,7 @@ def units(stack: StackTrace) -> list[Json]:
 
 
 def learned_positions(model: EncoderDecoder, num_positions: int) -> list[list[float]]:
-    """The source's table, as far as a sentence reaches. Of sinusoids nothing: whoever draws them has the formula."""
+    """Return the source's learned positions up to the sentence's length, or an empty list for sinusoids."""
     table = model.src_positions if isinstance(model, Transformer) else None
     if not isinstance(table, LearnedPositions):
         return []
@@ -291,13 +271,13 @@ def learned_positions(model: EncoderDecoder, num_positions: int) -> list[list[fl
 
 
 def lens(model: EncoderDecoder, subwords: Subwords, trace: Trace, taken: Sequence[int]) -> list[list[Json]]:
-    """What would be predicted if the decoder ended here: before the first layer and after each one. `own` is how probable
-    what was taken in the end would be. An RNN's states are of another width than its output matrix: nothing of those."""
-    found: list[list[Json]] = []
+    """Return the predictions from the residual stream before the first layer and after each one; `own` is the probability of
+    the taken token. There are none for an RNN, whose states have another width than its output matrix."""
     if not isinstance(model, Transformer):
-        return found
+        return []
+    found = []
     residuals = trace.decoder.residuals
-    every = (len(residuals) - 1) // len(model.decoder)  # sub-layers in a layer
+    every = (len(residuals) - 1) // len(model.decoder)  # sub-layers per layer
     for states in residuals[::every]:
         probs = model.project(model.decoder_norm(states))[0].cpu().double().softmax(-1)
         best, tokens = probs.max(-1)
@@ -308,7 +288,7 @@ def lens(model: EncoderDecoder, subwords: Subwords, trace: Trace, taken: Sequenc
 
 
 def search_tree(subwords: Subwords, result: BeamResult, alpha: float) -> Json:
-    """Every step's proposals, and what ended."""
+    """Return the proposals of every step, and the finished hypotheses."""
     return {
         "steps": [
             [
@@ -336,5 +316,5 @@ def search_tree(subwords: Subwords, result: BeamResult, alpha: float) -> Json:
 
 
 def rounded(tensor: Tensor) -> Any:
-    """Nested lists, of as many digits as anyone looks at."""
+    """Return nested lists of numbers with few digits."""
     return torch.round(tensor.cpu().double(), decimals=DIGITS).tolist()

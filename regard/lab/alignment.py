@@ -1,9 +1,8 @@
-"""How well cross-attention aligns words: the alignment error rate (Och and Ney 2003) of every layer and head against gold
-alignments, for a Transformer and for an RNN with attention.
+"""Measures the alignment error rate (Och and Ney 2003) of cross-attention, by layer and head, against gold alignments.
 
-The gold words are tokenised and lower-cased; the model reads text as it is. Each gold pair is looked up in the text by its
-letters, and subwords belong to gold words by the letters they have in common. A target word is linked to the source word it
-attends to most, where it is predicted, and where it is fed in.
+The gold words are tokenised and lower-cased; the model reads plain text. Gold pairs are found in the text by their letters,
+and subwords are assigned to gold words by the letters that they share. A target word is linked to the source word that it
+attends to most, both at the step that predicts it and at the step that it is fed in.
 """
 
 import re
@@ -18,25 +17,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data.batch import collate
+from regard.errors import UserError
 from regard.lab.experiment import Setting
-from regard.lab.finding import Finding, HeatMap, Table, Words
-from regard.lab.systems import BASE, NAMES, trials
-from regard.lab.trials import KFTT, bench_for, outcomes
-from regard.text.cleaning import normalise
-from regard.text.corpus import Pair, read_lines
+from regard.lab.result import DataCell, HeatData, Result, TableData, Term
+from regard.lab.systems import BASE, trials
+from regard.lab.trials import KFTT, bench_for, machines, outcomes
+from regard.text.cleaning import Pair, normalise
+from regard.text.corpus import read_lines
 from regard.text.tokenizer import SPACE, Subwords
 from regard.translate.alignment import place_for
 from regard.translate.translator import Translator, load
 
 GOLD = "word-align-ja-en"  # a folder beside the corpus
-Links = set[tuple[int, int]]
-Where = Literal["predicted", "fed in"]
-WHERE: tuple[Where, Where] = ("predicted", "fed in")
-MEAN = -1  # instead of a head's number: all heads of a layer averaged
+GoldLinks = set[tuple[int, int]]
+Where = Literal["predicted", "fed-in"]
+WHERE: tuple[Where, Where] = ("predicted", "fed-in")
+MEAN = -1  # in place of a head's number: the mean of a layer's heads
 
 
 class Attention(NamedTuple):
-    """Which attention links are read from."""
+    """The attention that links are read from."""
 
     where: Where
     layer: int
@@ -45,26 +45,26 @@ class Attention(NamedTuple):
 
 @dataclass(frozen=True)
 class Gold:
-    """One sentence pair with the links that people drew, counted from 0."""
+    """A sentence pair with its manual links, counted from 0."""
 
-    src: str  # as it is
+    src: str  # plain text
     tgt: str
     src_words: list[str]  # tokenised, lower-cased
     tgt_words: list[str]
-    sure: Links
-    possible: Links
+    sure: GoldLinks
+    possible: GoldLinks
 
 
 @dataclass
 class Counts:
-    """Of links found, and of gold ones among them."""
+    """Numbers of links found, and of gold links among them."""
 
     links: int = 0
     possible: int = 0
     sure: int = 0
     all_sure: int = 0
 
-    def add(self, links: Links, gold: Gold) -> None:
+    def add(self, links: GoldLinks, gold: Gold) -> None:
         self.links += len(links)
         self.possible += len(links & gold.possible)
         self.sure += len(links & gold.sure)
@@ -80,7 +80,7 @@ def letters(text: str) -> str:
 
 
 def read_gold(folder: Path, text: list[Pair]) -> list[Gold]:
-    """Those of its pairs that are found in the text."""
+    """Return the gold pairs that occur in the text."""
     found = {(letters(pair.src), letters(pair.tgt)): pair for pair in text}
     gold = []
     for line, links in zip(read_lines(str(folder / "src-tgt")), read_lines(str(folder / "gold")), strict=True):
@@ -92,15 +92,15 @@ def read_gold(folder: Path, text: list[Pair]) -> list[Gold]:
     return gold
 
 
-def gold_links(line: str, num_src: int, num_tgt: int) -> tuple[Links, Links]:
-    """Sure and possible links; those that point past a sentence's end are dropped."""
+def gold_links(line: str, num_src: int, num_tgt: int) -> tuple[GoldLinks, GoldLinks]:
+    """Return sure and possible links, without those beyond the end of a sentence."""
     found = [(int(i) - 1, kind, int(j) - 1) for i, kind, j in re.findall(r"(\d+)([-p])(\d+)", line)]
     inside = [(i, kind, j) for i, kind, j in found if i < num_src and j < num_tgt]
     return {(i, j) for i, kind, j in inside if kind == "-"}, {(i, j) for i, _, j in inside}
 
 
 def shares(subwords: Subwords, ids: list[int], words: list[str]) -> Float[Tensor, "pieces words"]:
-    """How many letters of each word each piece has."""
+    """Return how many letters of each word each piece has."""
     word_of = [number for number, word in enumerate(words) for _ in word]
     table = torch.zeros(len(ids), len(words))
     place, rest = 0, b""
@@ -108,7 +108,7 @@ def shares(subwords: Subwords, ids: list[int], words: list[str]) -> Float[Tensor
         if byte := re.fullmatch(r"<0x(..)>", piece):
             rest += bytes.fromhex(byte[1])
             table[row, word_of[min(place, len(word_of) - 1)]] += 1
-            with suppress(UnicodeDecodeError):  # until the letter is whole
+            with suppress(UnicodeDecodeError):  # until the letter is complete
                 place, rest = place + len(rest.decode()), b""
             continue
         for _ in piece.replace(SPACE, ""):
@@ -118,7 +118,7 @@ def shares(subwords: Subwords, ids: list[int], words: list[str]) -> Float[Tensor
 
 
 def error_rates(translator: Translator, gold: list[Gold]) -> dict[Attention, float]:
-    """Of every layer and head, and of each layer's mean."""
+    """Return the alignment error rate of every layer and head, and of each layer's mean over heads."""
     counts: dict[Attention, Counts] = defaultdict(Counts)
     for one in gold:
         src, tgt = translator.tokenizer.src.encode([one.src])[0], translator.tokenizer.tgt.encode([one.tgt])[0]
@@ -137,85 +137,57 @@ def error_rates(translator: Translator, gold: list[Gold]) -> dict[Attention, flo
     return {attention: count.error_rate for attention, count in counts.items()}
 
 
-def alignment(setting: Setting) -> Finding:
-    """Trains both on the Kyoto Free Translation Task first, unless that was done before."""
+def alignment(setting: Setting) -> Result:
+    """Train both systems on the Kyoto Free Translation Task, unless that was done before, and score their alignments."""
     bench = bench_for(KFTT, setting)
     assert setting.data is not None
     gold = read_gold(setting.data / GOLD, list(bench.test))
     if not gold:
-        raise ValueError(f"none of the pairs in {setting.data / GOLD} is in the {KFTT.test} text of {KFTT.folder}")
+        raise UserError(f"none of the pairs in {setting.data / GOLD} is in the {KFTT.test} text of {KFTT.folder}")
     chosen = [trial for trial in trials(BASE, (setting.seed,), setting.steps) if not trial.name.endswith("-rnn")]
-    machines = {outcome.machine for outcome in outcomes(chosen, bench)}
+    trained_on = machines(outcomes(chosen, bench))
     rates = {
         trial.settings["model"]["kind"]: error_rates(load(bench.run(trial), device=setting.device), gold) for trial in chosen
     }
+    return told(rates, len(gold), setting.seed, trained_on)
+
+
+def told(rates: dict[str, dict[Attention, float]], num_sentences: int, seed: int, machine: str) -> Result:
     transformer, recurrent = rates["transformer"], rates["rnn-attention"]
     best = min(transformer, key=lambda one: transformer[one])
-    num_layers = 1 + max(one.layer for one in transformer)
-    ours = place_for(num_layers)
-    used = transformer[Attention("fed in" if ours.fed_in else "predicted", ours.layer, MEAN)]
-    of_rnn = recurrent[Attention("predicted", 0, MEAN)]
+    ours = place_for(1 + max(one.layer for one in transformer))
     rows = [_row(name, rates[name], layer) for name in rates for layer in sorted({one.layer for one in rates[name]})]
-    what = "one head" if best.head != MEAN else "a layer's mean"
-    return Finding(
-        name="alignment",
-        claims=("S2", "S6"),
-        title=Words("Cross-attention against words that people aligned", "交叉注意力与人工词对齐"),
-        claim=Words(
-            "Notes 001 and 002: attention looks at the source words that matter for the word to come, and heads look at "
-            "different things.",
-            "笔记 001、002：注意力关注与将要生成的词相关的源词；不同的头关注不同的东西。",
-        ),
-        verdict="measured",
-        outcome=Words(
-            f"On {len(gold)} sentences, the best attention of the Transformer ({what}, layer {best.layer + 1}, where a "
-            f"word is {best.where}) has an alignment error rate of {transformer[best]:.3f}; what `--align` reads has "
-            f"{used:.3f}. The RNN's one attention, where a word is predicted, has {of_rnn:.3f}. Layers and heads differ "
-            f"widely: from {min(transformer.values()):.2f} to {max(transformer.values()):.2f}.",
-            f"在 {len(gold)} 个句子上，Transformer 最好的注意力（第 {best.layer + 1} 层，"
-            f"{'单个头' if best.head != MEAN else '各头平均'}，"
-            f"词{'被预测' if best.where == 'predicted' else '被输入'}之处）的对齐错误率为 {transformer[best]:.3f}；"
-            f"`--align` 所用的为 {used:.3f}。RNN 唯一的注意力（词被预测之处）为 {of_rnn:.3f}。各层各头差别很大：从 "
-            f"{min(transformer.values()):.2f} 到 {max(transformer.values()):.2f}。",
-        ),
-        tables=(
-            Table(
-                Words("Alignment error rate (lower is better)", "对齐错误率（越低越好）"),
-                (
-                    Words("system", "系统"),
-                    Words("layer", "层"),
-                    Words("mean of heads, predicted", "各头平均，被预测处"),
-                    Words("mean of heads, fed in", "各头平均，被输入处"),
-                    Words("best head", "最好的头"),
-                    Words("worst head", "最差的头"),
-                ),
-                tuple(rows),
-            ),
-        ),
-        charts=tuple(_heat_map(transformer, where) for where in WHERE),
-        seeds=(setting.seed,),
-        machine=", ".join(sorted(machines)),
+    return Result(
+        "measured",
+        {
+            "sentences": num_sentences,
+            "heads": Term("one-head" if best.head != MEAN else "mean-of-heads"),
+            "layer": best.layer + 1,
+            "where": Term(best.where),
+            "best": transformer[best],
+            "used": transformer[Attention("fed-in" if ours.fed_in else "predicted", ours.layer, MEAN)],
+            "rnn": recurrent[Attention("predicted", 0, MEAN)],
+            "low": min(transformer.values()),
+            "high": max(transformer.values()),
+        },
+        tables={"rates": TableData(rows)},
+        charts={where: _heat_map(transformer, where) for where in WHERE},
+        seeds=(seed,),
+        machine=machine,
     )
 
 
-def _row(kind: str, rates: dict[Attention, float], layer: int) -> tuple[Words | str | float, ...]:
+def _row(kind: str, rates: dict[Attention, float], layer: int) -> tuple[DataCell, ...]:
     heads = [rate for one, rate in rates.items() if one.layer == layer and one.head != MEAN]
     means = [round(rates[Attention(where, layer, MEAN)], 3) for where in WHERE]
-    return NAMES[kind], str(layer + 1), *means, round(min(heads), 3), round(max(heads), 3)
+    return Term(kind), str(layer + 1), *means, round(min(heads), 3), round(max(heads), 3)
 
 
-def _heat_map(rates: dict[Attention, float], where: Where) -> HeatMap:
+def _heat_map(rates: dict[Attention, float], where: Where) -> HeatData:
     layers = sorted({one.layer for one in rates})
     heads = sorted({one.head for one in rates} - {MEAN})
-    there = Words("is predicted", "被预测") if where == "predicted" else Words("is fed in", "被输入")
-    return HeatMap(
-        title=Words(
-            f"Transformer: error rate by layer and head where a word {there.en}",
-            f"Transformer：词{there.zh}处各层各头的错误率",
-        ),
-        x_label=Words("head", "头"),
-        y_label=Words("layer", "层"),
-        rows=tuple(str(layer + 1) for layer in layers),
-        columns=tuple(str(head + 1) for head in heads),
-        values=tuple(tuple(round(rates[Attention(where, layer, head)], 4) for head in heads) for layer in layers),
+    return HeatData(
+        [[round(rates[Attention(where, layer, head)], 4) for head in heads] for layer in layers],
+        rows=[str(layer + 1) for layer in layers],
+        columns=[str(head + 1) for head in heads],
     )

@@ -1,4 +1,4 @@
-"""What an experiment is: a name, the claims it puts to the test, and a function from a `Setting` to a `Finding`."""
+"""Defines an experiment: a name, the claims it tests, and a function from a `Setting` to a `Result`."""
 
 import platform
 import time
@@ -9,22 +9,24 @@ from pathlib import Path
 
 import torch
 
-from regard.lab.finding import Finding, Words
-from regard.train.device import num_cores, processor
+from regard.lab.finding import Finding
+from regard.lab.result import Result
+from regard.lab.words import told
+from regard.machine.device import num_cores, processor
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What an experiment is told. Several seeds are this one and those after it."""
+    """Settings of an experiment."""
 
-    seed: int = 1
-    seconds: float = 60.0  # that it may take; who cannot keep to it does less, and says so; training on a corpus does not
+    seed: int = 1  # the first one, if it needs several
+    seconds: float = 60.0  # budget of time; training on a corpus ignores it
     device: str = "cpu"
-    # Of experiments that train on a corpus.
-    data: Path | None = None  # the folder of its files
-    work: Path = Path("runs/lab")  # where what is trained is kept, so that a second try goes on
+    # For experiments that train on a corpus:
+    data: Path | None = None  # the folder of all corpora
+    work: Path = Path("runs/lab")  # stores what is trained, so that an interrupted experiment resumes
     jobs: int = 1  # runs at a time
-    steps: int = 0  # updates of each; 0: as the experiment has it
+    steps: int = 0  # updates of each; 0: the experiment's default
 
     def seeds(self, count: int) -> tuple[int, ...]:
         return tuple(range(self.seed, self.seed + count))
@@ -34,28 +36,22 @@ class Setting:
 class Experiment:
     name: str
     claims: tuple[str, ...]
-    about: Words  # in a line, for the list
-    seconds: float  # that it takes on a laptop's CPU, when it may; under 10: instant
-    run: Callable[[Setting], Finding]
-    needs_corpus: bool = False  # it trains on one, for long: not among `all`, unless it is told where that is
+    seconds: float  # usual time on a laptop's CPU
+    run: Callable[[Setting], Result]
+    needs_corpus: bool = False  # trains on a corpus; `all` includes it only with --data
 
 
 def performed(experiment: Experiment, setting: Setting, command: str) -> Finding:
-    """What the experiment found, with when, where and how long."""
+    """Run the experiment, and return its result in words, with its date, duration, command and machine."""
     date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     began = time.monotonic()
-    finding = experiment.run(setting)
-    seconds = time.monotonic() - began
-    return replace(
-        finding, seconds=round(seconds, 2), command=command, machine=finding.machine or machine(setting.device), date=date
-    )
+    finding = told(experiment.name, experiment.claims, experiment.run(setting))
+    seconds = round(time.monotonic() - began, 2)
+    return replace(finding, seconds=seconds, command=command, machine=finding.machine or machine(setting.device), date=date)
 
 
 def machine(device: str) -> str:
-    """In words: what computed this, and with which torch. Beside a GPU there is always a CPU that did some of it."""
-    cores = num_cores()
-    cpu = f"{processor()}, {cores} cores, {torch.get_num_threads()} of them used"
-    software = f"torch {torch.__version__}, Python {platform.python_version()}"
-    if torch.device(device).type == "cuda":
-        return f"{torch.cuda.get_device_name(device)} beside {cpu}; {software}"
-    return f"{cpu}; {software}"
+    """Describe the CPU, the GPU if it is used, and the versions of torch and Python."""
+    gpu = f"{torch.cuda.get_device_name(device)} beside " if torch.device(device).type == "cuda" else ""
+    cpu = f"{processor()}, {num_cores()} cores, {torch.get_num_threads()} of them used"
+    return f"{gpu}{cpu}; torch {torch.__version__}, Python {platform.python_version()}"

@@ -1,4 +1,4 @@
-"""The lab on a terminal: the list of experiments, and what they found. Consoles are without markup: [a, a, 2a] is none."""
+"""Prints the list of experiments, and findings, on a terminal. Consoles have no markup, because texts have brackets."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,15 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from regard.lab.charts import number
 from regard.lab.experiment import Experiment
-from regard.lab.finding import VERDICTS, Cell, Finding, Language, Table, Words
+from regard.lab.finding import Finding, FindingTable, TableCell
+from regard.lab.words import words
+from regard.pages.charts import PageLanguage, Words, number
 
 COLOURS = {"held": "green", "did not hold": "red", "no difference found": "yellow", "measured": "cyan"}
 
 
-def shown(cell: Cell, language: Language) -> str:
+def shown(cell: TableCell, language: PageLanguage) -> str:
     if isinstance(cell, Words):
         return cell.text(language)
     if isinstance(cell, str):
@@ -21,8 +22,8 @@ def shown(cell: Cell, language: Language) -> str:
     return f"{cell:,}" if isinstance(cell, int) else number(cell)
 
 
-def is_number(cell: Cell) -> bool:
-    """Percentages are, too, though they are text."""
+def is_number(cell: TableCell) -> bool:
+    """Return whether a cell is a number or a percentage."""
     return isinstance(cell, int | float) or (isinstance(cell, str) and cell.replace(".", "").rstrip("%").isdigit())
 
 
@@ -31,32 +32,29 @@ def duration(seconds: float) -> str:
 
 
 def claims_in_words(claims: Sequence[str]) -> Words:
-    """M17 is a claim; 002 alone is the note that says what none of the numbered claims does."""
-    en = ", ".join(f"note {claim}" if claim.isdigit() else claim for claim in claims)
-    return Words(en, en.replace("note", "笔记").replace(", ", "、"))
+    """Name the claims. A number such as 002 is that of a note whose statement has no number."""
+    note = words("page", "note")
+    en, zh = ([f"{text} {claim}" if claim.isdigit() else claim for claim in claims] for text in (note.en, note.zh))
+    return Words(", ".join(en), "、".join(zh))
 
 
-def _verdict(finding: Finding, language: Language) -> Text:
-    return Text(VERDICTS[finding.verdict].text(language), COLOURS[finding.verdict])
+def _verdict(finding: Finding, language: PageLanguage) -> Text:
+    return Text(words("verdicts", finding.verdict).text(language), COLOURS[finding.verdict])
 
 
-def print_list(experiments: Sequence[Experiment], console: Console, language: Language) -> None:
-    heads = (Words("experiment", "实验"), Words("claims", "论断"), Words("seconds", "秒"), Words("what it looks at", "内容"))
+def print_list(experiments: Sequence[Experiment], console: Console, language: PageLanguage) -> None:
     grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for at, head in enumerate(heads):
-        grid.add_column(head.text(language), justify="right" if at == 2 else "left", no_wrap=at == 0)
+    for at, head in enumerate(("experiment", "claims", "seconds", "about")):
+        heading = words("page", head).text(language)
+        grid.add_column(heading, justify="right" if at == 2 else "left", no_wrap=at == 0)
     for one in experiments:
         claims = claims_in_words(one.claims).text(language)
-        grid.add_row(one.name, claims, f"{one.seconds:g}", one.about.text(language))
+        grid.add_row(one.name, claims, f"{one.seconds:g}", words("experiments", one.name, "about").text(language))
     console.print(grid)
-    after = Words(
-        "`regard lab NAME` runs one, `regard lab all -o lab.html` runs all of them and writes a page",
-        "`regard lab 名称` 运行一个实验；`regard lab all -o lab.html` 运行全部并写出网页",
-    )
-    console.print(f"\n{after.text(language)}", soft_wrap=True)
+    console.print(f"\n{words('page', 'usage').text(language)}", soft_wrap=True)
 
 
-def print_finding(finding: Finding, console: Console, language: Language) -> None:
+def print_finding(finding: Finding, console: Console, language: PageLanguage) -> None:
     heading = Text.assemble(
         (f"\n{finding.title.text(language)}: ", "bold"),
         _verdict(finding, language),
@@ -69,11 +67,11 @@ def print_finding(finding: Finding, console: Console, language: Language) -> Non
         console.print(_grid(table, language))
     details = [f"{duration(finding.seconds)} s", finding.machine]
     if finding.seeds:
-        details.insert(0, Words("seeds", "种子").text(language) + " " + ", ".join(map(str, finding.seeds)))
+        details.insert(0, words("page", "seeds").text(language) + " " + ", ".join(map(str, finding.seeds)))
     console.print(" · ".join(details), style="dim")
 
 
-def _grid(table: Table, language: Language) -> Grid:
+def _grid(table: FindingTable, language: PageLanguage) -> Grid:
     grid = Grid(title=table.title.text(language), title_justify="left", title_style="", header_style="")
     for at, column in enumerate(table.columns):
         numbers = all(is_number(row[at]) for row in table.rows)
@@ -83,7 +81,7 @@ def _grid(table: Table, language: Language) -> Grid:
     return grid
 
 
-def print_summary(findings: Sequence[Finding], console: Console, language: Language) -> None:
+def print_summary(findings: Sequence[Finding], console: Console, language: PageLanguage) -> None:
     grid = Grid(box=None, padding=(0, 2, 0, 0), show_header=False)
     for one in findings:
         claims = claims_in_words(one.claims).text(language)

@@ -1,30 +1,32 @@
-"""Runs that experiments train: the same text learnt in several ways, several at a time, each with what it then translates.
+"""Trains models on a corpus for an experiment, several at a time, and translates the test text with each.
 
-A trial is kept in a folder of its own once it is done, so that an experiment which was stopped goes on where it was.
+The outcome of each finished trial is stored, so that an interrupted experiment resumes with the trials that are missing.
 """
 
 import json
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from regard.checkpoint import Run, write_atomically
 from regard.config import CorpusConfig, DataConfig
 from regard.data.prepare import prepare
+from regard.errors import UserError
 from regard.lab.experiment import Setting, machine
-from regard.settings import Table, merged, read_table
-from regard.text.corpus import Pair, read_pairs
+from regard.run.checkpoint import Run, write_atomically
+from regard.run.metrics import read_lines
+from regard.settings import Table, merged, read_json, read_table
+from regard.text.cleaning import Pair
+from regard.text.corpus import read_pairs
 from regard.train.command import run as train
-from regard.train.metrics import read_lines
 from regard.translate.translator import load
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One way to train, with one seed."""
+    """Settings of a training run with one seed."""
 
     name: str
     seed: int
@@ -33,7 +35,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial."""
+    """Measurements and translations of a finished trial."""
 
     name: str
     seed: int
@@ -41,7 +43,7 @@ class Outcome:
     valid_nll: float  # per token
     train_nll: float  # per token, of the last updates
     steps: int
-    seconds: float  # of training alone, while others may have trained beside it
+    seconds: float  # of training alone, possibly beside other trials
     tokens_per_second: float
     num_parameters: int
     machine: str
@@ -49,9 +51,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A folder of files, PART.LANGUAGE.xz."""
+    """A folder of files named PART.LANGUAGE.xz."""
 
-    folder: str  # its name, below that of all corpora
+    folder: str  # its name in the folder of all corpora
     src: str  # languages
     tgt: str
     valid: str  # parts
@@ -69,7 +71,7 @@ KFTT = Corpus(folder="kftt-ja-en", src="ja", tgt="en", valid="dev", test="tune",
 
 @dataclass(frozen=True)
 class Bench:
-    """Where trials are made: of which text, on what device, how many at a time."""
+    """Text, folder and device of trials, and how many run at a time."""
 
     prepared: Path  # what `regard prepare` made
     work: Path  # a folder for the runs
@@ -83,9 +85,9 @@ class Bench:
 
 
 def bench_for(corpus: Corpus, setting: Setting) -> Bench:
-    """With the corpus prepared, unless it was before."""
+    """Prepare the corpus, unless that was done before, and return a bench for trials on it."""
     if setting.data is None:
-        raise ValueError(f"this experiment trains on a corpus; give the folder in which {corpus.folder} is with --data")
+        raise UserError(f"this experiment trains on a corpus; give the folder in which {corpus.folder} is with --data")
     prepared = setting.work / f"prepared-{corpus.folder}"
     if not prepared.exists():
         config = DataConfig(
@@ -101,11 +103,20 @@ def bench_for(corpus: Corpus, setting: Setting) -> Bench:
     return Bench(prepared.resolve(), setting.work, test, corpus.tgt, setting.device, setting.jobs)
 
 
+def plan(steps: int, *, save: bool = True) -> Table:
+    """Return what trials have in common: validation at the end, and ten checkpoints or one."""
+    save_every = max(1, steps // 10) if save else steps
+    return {"steps": steps, "valid_every": steps, "save_every": save_every, "keep_checkpoints": 3, "bleu_sentences": 0}
+
+
+def machines(found: Iterable[Outcome]) -> str:
+    return ", ".join(sorted({one.machine for one in found}))
+
+
 def outcomes(trials: Sequence[Trial], bench: Bench) -> Iterator[Outcome]:
-    """As they come, those that were done before first. Where one fails, those that have begun are finished, and kept."""
-    done = {trial.name + str(trial.seed): _read(trial, bench) for trial in trials if _path(trial, bench).exists()}
-    yield from done.values()
-    waiting = [trial for trial in trials if trial.name + str(trial.seed) not in done]
+    """Yield outcomes as they come, stored ones first. If a trial fails, finish and store those that have begun."""
+    waiting = [trial for trial in trials if not _path(trial, bench).exists()]
+    yield from [_read(trial, bench) for trial in trials if trial not in waiting]
     with ProcessPoolExecutor(bench.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = [pool.submit(attempt, trial, bench) for trial in waiting]
         try:
@@ -117,7 +128,7 @@ def outcomes(trials: Sequence[Trial], bench: Bench) -> Iterator[Outcome]:
 
 
 def attempt(trial: Trial, bench: Bench) -> Outcome:
-    """Trains, and translates the test text."""
+    """Train a model, and translate the test text."""
     folder = bench.run(trial)
     folder.parent.mkdir(parents=True, exist_ok=True)
     threads = {"threads": 1} if bench.jobs > 1 else {}
@@ -128,7 +139,7 @@ def attempt(trial: Trial, bench: Bench) -> Outcome:
         translations = tuple(one.text for one in translator.translate([pair.src for pair in bench.test]))
     run = Run(folder)
     metrics, timing = read_lines(run.metrics_path), read_lines(run.timing_path)
-    parts = [line for line in timing if "tokens_per_second" in line][1:]  # the first one also warms up
+    parts = [line for line in timing if "tokens_per_second" in line][1:]  # without the warm-up
     seconds = sum(line["seconds"] for line in parts)
     outcome = Outcome(
         name=trial.name,
@@ -152,9 +163,13 @@ def _path(trial: Trial, bench: Bench) -> Path:
 
 
 def _read(trial: Trial, bench: Bench) -> Outcome:
-    """What came of it before, if it was this one."""
+    """Read a stored outcome, whose settings must be the same."""
     path = _path(trial, bench)
-    kept = json.loads(path.read_text(encoding="utf-8"))
-    if kept["settings"] != trial.settings:
-        raise ValueError(f"{path} came of other settings; choose another folder with --work, or delete it")
-    return read_table(Outcome, kept["outcome"])
+    try:
+        kept = read_json(path)
+        settings, outcome = kept["settings"], kept["outcome"]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged: {error!r}; delete it") from error
+    if settings != trial.settings:
+        raise UserError(f"{path} came of other settings; choose another folder with --work, or delete it")
+    return read_table(Outcome, outcome)

@@ -1,4 +1,4 @@
-"""Sections 3.4 and 3.5: embeddings, and the two ways of telling positions apart, or none."""
+"""Sections 3.4 and 3.5: embeddings, and sinusoidal or learned positions."""
 
 import math
 from collections.abc import Callable
@@ -9,11 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.config import SharedEmbeddings
+from regard.errors import UserError
 
 
 class Embedding(nn.Module):
-    """Section 3.4: a vector for each token, multiplied by √d_model where it is `scaled`. The matrix may also serve as output
-    projection."""
+    """Section 3.4: a vector for each token, multiplied by √d_model if `scaled`. The matrix may also be the output map."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, vocab_size: int, d_model: int, *, scaled: bool = True) -> None:
         super().__init__()
@@ -25,8 +27,8 @@ class Embedding(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Section 3.4: the matrices of source, target and output. Only what is a matrix of its own is kept here, so that what is
-    shared has one name, and stands in a checkpoint once."""
+    """Section 3.4: the matrices of source, target and output. A matrix that several of them share has one name and is stored
+    in a checkpoint once."""
 
     def __init__(self, src_vocab_size: int, tgt_vocab_size: int, d_model: int, *, shared: SharedEmbeddings) -> None:
         super().__init__()
@@ -49,7 +51,7 @@ class Embeddings(nn.Module):
 
 
 def sinusoids(num_positions: int, d_model: int) -> Float[Tensor, "T D"]:
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same). In float64, on the CPU."""
+    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)), in float64 on the CPU."""
     positions = torch.arange(num_positions, dtype=torch.float64, device="cpu")[:, None]
     even_dims = torch.arange(0, d_model, 2, dtype=torch.float64, device="cpu")
     angles = positions / 10000.0 ** (even_dims / d_model)  # (T, D/2)
@@ -57,23 +59,23 @@ def sinusoids(num_positions: int, d_model: int) -> Float[Tensor, "T D"]:
 
 
 class SinusoidalPositions(nn.Module):
-    """Sinusoids for any length: a table that is computed once and doubled when a longer sequence comes by."""
+    """Sinusoids for any length: a table that is computed once and doubled for a longer sequence."""
 
     def __init__(self, d_model: int, num_positions: int = 512) -> None:
         super().__init__()
         self.d_model = d_model
-        # No buffer, though it moves like one: processes that train together exchange buffers, and each grows its own table.
+        # Not a buffer, because distributed training synchronises buffers, and each process grows its own table.
         self.table = sinusoids(num_positions, d_model).to(torch.empty(0))
 
     def forward(self, positions: Int[Tensor, "B T"], extent: int) -> Float[Tensor, "B T D"]:
-        """`extent` is one more than the largest position, which the caller knows without asking the device."""
+        """Return the encodings. `extent` is the largest position plus one, which the caller knows without a host sync."""
         if extent > self.table.shape[0]:
             num_positions = max(extent, 2 * self.table.shape[0])
             self.table = sinusoids(num_positions, self.d_model).to(self.table)
         return self.table[positions]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "SinusoidalPositions":
-        """After a change of dtype, the table is rounded anew from float64: casting it would keep the old rounding."""
+        """Recompute the table in float64 after a change of dtype; a cast would keep the old rounding."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.table = sinusoids(self.table.shape[0], self.d_model).to(fn(self.table))
         return self
@@ -87,23 +89,9 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(max_positions, d_model))
 
     def forward(self, positions: Int[Tensor, "B T"], extent: int) -> Float[Tensor, "B T D"]:
-        self.require(extent)
-        return F.embedding(positions, self.weight)
-
-    def require(self, extent: int) -> None:
         if extent > len(self.weight):
-            raise ValueError(
+            raise UserError(
                 f"a sequence of {extent} tokens is longer than the {len(self.weight)} learned positions of this model; "
                 "split it, or train with a larger model.max_positions or with sinusoidal positions"
             )
-
-
-class NoPositions(nn.Module):
-    """Nothing to tell positions apart by: what the notes' claim M15 is about."""
-
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.d_model = d_model
-
-    def forward(self, positions: Int[Tensor, "B T"], _extent: int) -> Float[Tensor, "B T D"]:
-        return torch.zeros(*positions.shape, self.d_model, device=positions.device)
+        return F.embedding(positions, self.weight)

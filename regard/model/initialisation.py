@@ -1,4 +1,4 @@
-"""How a model starts. One function, one table; EXPERIMENTS.md has the comparison it was chosen from."""
+"""The first values of all parameters. EXPERIMENTS.md compares them with others."""
 
 import math
 
@@ -9,7 +9,7 @@ from regard.model.embedding import Embedding, LearnedPositions
 
 
 def initialise(model: nn.Module, config: ModelConfig) -> None:
-    """Gives every parameter its first value, by the kind of module that owns it.
+    """Give every parameter its first value, by the kind of module that owns it.
 
     | parameter                        | value              | why                                                         |
     |----------------------------------|--------------------|-------------------------------------------------------------|
@@ -21,8 +21,8 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
     |                                  | (decoder (12N)^-¼) | six of them make all positions alike, and nothing is learnt |
     | an RNN's keys, v, bridge, output | Glorot · (12N)^-¼  | as its systems were measured (EXPERIMENTS.md)               |
     | an RNN's input matrices          | Glorot, by gate    |                                                             |
-    | an RNN's recurrent matrices      | orthogonal, by gate| what goes round neither grows nor fades                     |
-    | an LSTM's forget gates           | bias 1             | remembering comes first (Gers et al. 2000)                  |
+    | an RNN's recurrent matrices      | orthogonal, by gate| the state's norm neither grows nor fades                    |
+    | an LSTM's forget gates           | bias 1             | an LSTM remembers by default (Gers et al. 2000)             |
     | W_O, W₂ of a language model      | Glorot · (2N)^-½   | 2N sub-layers together add about as much as one (GPT-2)     |
     | other biases, LayerNorm β        | 0                  |                                                             |
     | LayerNorm and RMSNorm γ          | 1                  |                                                             |
@@ -48,11 +48,10 @@ def initialise(model: nn.Module, config: ModelConfig) -> None:
 
 
 def _initialise_recurrence(name: str, parameter: nn.Parameter, *, is_lstm: bool) -> None:
-    """torch stacks the matrices of all gates: an LSTM's input, forget, cell and output; a GRU's reset, update and new."""
+    """Give each gate its first values: an LSTM's input, forget, cell and output, or a GRU's reset, update and new."""
     gates = parameter.detach().chunk(4 if is_lstm else 3)
     for number, gate in enumerate(gates):
-        if name.startswith("bias"):
-            # Two biases are added; only one of them is needed to remember.
+        if name.startswith("bias"):  # two biases are added, so only one gets the 1
             gate.fill_(1.0 if is_lstm and number == 1 and name.startswith("bias_ih") else 0.0)
         elif name.startswith("weight_hh"):
             nn.init.orthogonal_(gate)
@@ -65,12 +64,12 @@ def glorot(name: str, weight: Tensor) -> float:
 
 
 def num_stacked(name: str, weight: Tensor) -> int:
-    """Maps that one matrix holds, one below the other: those to queries, keys and values."""
+    """Return how many maps one matrix stacks: those to queries, keys and values."""
     return weight.shape[0] // weight.shape[1] if "key_value" in name else 1
 
 
 def depth_factor(name: str, config: ModelConfig) -> float:
-    """What shrinks the maps that write to the residual stream of a post-norm model or of a language model."""
+    """Return the factor of maps that write to the residual stream of a post-norm model or of a language model."""
     if config.kind == "language":
         writes = name.endswith(("attention.output.weight", "feed_forward.outer.weight"))
         return (2 * config.decoder_layers) ** -0.5 if writes else 1.0

@@ -1,32 +1,38 @@
-"""The kinds of model there are, and one of them from its configuration."""
+"""Build a model from its configuration, and import only the module of its kind."""
 
 from regard.config import ModelConfig
-from regard.model.cache import DecoderCache
-from regard.model.language import LanguageModel
-from regard.model.recurrent import Recurrent
-from regard.model.recurrent_cache import RecurrentCache
+from regard.errors import UserError
+from regard.model.sequence import EncoderDecoder, SequenceModel
 from regard.model.transformer import Transformer
 
-EncoderDecoder = Transformer | Recurrent
-Model = EncoderDecoder | LanguageModel
-EncoderDecoderCache = DecoderCache | RecurrentCache
 
+def build(config: ModelConfig) -> SequenceModel:
+    """Return a model with its first values."""
+    if config.kind != "language":
+        return build_encoder_decoder(config)
+    from regard.model.language import LanguageModel
 
-def require_transformer(model: EncoderDecoder, what: str) -> Transformer:
-    """For what others can do with the paper's model alone."""
-    if not isinstance(model, Transformer):
-        raise ValueError(f"{what} takes Transformers, but this is a model of kind {model.config.kind}")
-    if model.config.ablation != "none" or model.config.positions == "none":
-        raise ValueError(f"{what} takes whole Transformers; this one was made without something, as an experiment")
-    return model
-
-
-def build(config: ModelConfig) -> Model:
-    """With its first values."""
-    return LanguageModel(config) if config.kind == "language" else build_encoder_decoder(config)
+    return LanguageModel(config)
 
 
 def build_encoder_decoder(config: ModelConfig) -> EncoderDecoder:
-    """The kinds that translate, with their first values."""
+    """Return a model of a kind that translates, with its first values."""
     assert config.kind != "language"
-    return Recurrent(config) if config.is_recurrent else Transformer(config)
+    if config.is_recurrent:
+        from regard.model.recurrent import Recurrent
+
+        return Recurrent(config)
+    if config.ablation == "none" and config.positions != "none":
+        return Transformer(config)
+    from regard.model.ablated import AblatedTransformer
+
+    return AblatedTransformer(config)
+
+
+def require_transformer(model: EncoderDecoder, what: str) -> Transformer:
+    """Return the model if it is the paper's, and refuse other kinds and Transformers that lack a part."""
+    if not isinstance(model, Transformer):
+        raise UserError(f"{what} takes Transformers, but this is a model of kind {model.config.kind}")
+    if type(model) is not Transformer:
+        raise UserError(f"{what} takes whole Transformers; this one was made without something, as an experiment")
+    return model

@@ -1,10 +1,11 @@
-"""What one pass looked like (`Trace`), and what to change in it (`Intervention`).
+"""Records of one pass (`Trace`), and changes to it (`Intervention`).
 
-A traced pass hands a `Recorder` down through the layers; the model keeps nothing of it. Without a recorder the layers
-run their fast path and none of this is touched.
+A traced pass hands a `Recorder` down through the layers, and the model keeps no reference to it. Without a recorder, the
+layers take their fast path.
 """
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import torch
@@ -25,7 +26,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class Intervention:
-    """What to change in a pass. The default changes nothing."""
+    """Changes to a pass. The default changes nothing."""
 
     heads_off: frozenset[Head] = frozenset()  # their output becomes zero
     score_scale: float | None = None  # instead of 1/√d_k
@@ -35,7 +36,7 @@ class Intervention:
 
 @dataclass(frozen=True)
 class AttentionTrace:
-    """One layer's attention, all heads: softmax(scores where mask) · values is what came out."""
+    """The attention of one layer's heads, whose output is softmax(scores where mask) · values."""
 
     queries: Float[Tensor, "B H T K"]
     keys: Float[Tensor, "B H S K"]
@@ -46,7 +47,7 @@ class AttentionTrace:
 
     @property
     def entropy(self) -> Float[Tensor, "B H T"]:
-        """In nats: 0 where one key gets everything, log(number of keys) where all get the same."""
+        """The entropy in nats: 0 where one key gets all weight, log(number of keys) where all get the same."""
         entropy: Tensor = torch.special.entr(self.weights).sum(-1)
         return entropy
 
@@ -67,7 +68,7 @@ class StackTrace:
 
 @dataclass(frozen=True)
 class Trace:
-    """Everything one pass over a batch computed on its way to the logits."""
+    """All intermediate results of one pass over a batch, and its logits."""
 
     encoder: StackTrace
     decoder: StackTrace
@@ -76,31 +77,36 @@ class Trace:
     logits: Float[Tensor, "B T V"]
 
 
+@dataclass(frozen=True)
 class Recorder:
-    """Collects a pass while it runs, and tells the layers what the intervention asks of them."""
+    """The intermediate results that the layers append during a pass, and the intervention that they apply."""
 
-    def __init__(self, intervention: Intervention) -> None:
-        self.intervention = intervention
-        self._attention: dict[Site, list[AttentionTrace]] = {"encoder": [], "decoder": [], "cross": []}
-        self._activations: dict[Stack, list[Tensor]] = {"encoder": [], "decoder": []}
-        self._residuals: dict[Stack, list[Tensor]] = {"encoder": [], "decoder": []}
-
-    def add_attention(self, site: Site, attention: AttentionTrace) -> None:
-        self._attention[site].append(attention)
-
-    def add_activation(self, stack: Stack, hidden: Float[Tensor, "B T F"]) -> None:
-        self._activations[stack].append(hidden)
-
-    def add_residual(self, stack: Stack, x: Float[Tensor, "B T _"]) -> None:
-        self._residuals[stack].append(x)
+    intervention: Intervention
+    attention: dict[Site, list[AttentionTrace]] = field(default_factory=lambda: defaultdict(list))
+    activations: dict[Stack, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
+    residuals: dict[Stack, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
 
     def heads_off(self, site: Site, layer: int) -> list[int]:
+        """Return the numbers of this layer's heads whose output becomes zero."""
         return sorted(head.head for head in self.intervention.heads_off if head[:2] == (site, layer))
 
-    def stack_trace(self, stack: Stack) -> StackTrace:
+    def trace(
+        self, *, memory: Float[Tensor, "B S M"], states: Float[Tensor, "B T D"], logits: Float[Tensor, "B T V"]
+    ) -> Trace:
+        """Return everything recorded so far, with the results of the pass."""
+        return Trace(self._stack("encoder"), self._stack("decoder"), memory, states, logits)
+
+    def _stack(self, stack: Stack) -> StackTrace:
         return StackTrace(
-            self_attention=tuple(self._attention[stack]),
-            cross_attention=tuple(self._attention["cross"] if stack == "decoder" else ()),
-            activations=tuple(self._activations[stack]),
-            residuals=tuple(self._residuals[stack]),
+            self_attention=tuple(self.attention[stack]),
+            cross_attention=tuple(self.attention["cross"] if stack == "decoder" else ()),
+            activations=tuple(self.activations[stack]),
+            residuals=tuple(self.residuals[stack]),
         )
+
+
+def recorded(x: Float[Tensor, "B T _"], stack: Stack, recorder: Recorder | None) -> Float[Tensor, "B T _"]:
+    """Return x, the residual stream, after recording it if there is a recorder."""
+    if recorder is not None:
+        recorder.residuals[stack].append(x)
+    return x

@@ -1,12 +1,12 @@
 """Beam search with GNMT's length penalty (section 6.1 of the paper: a beam of 4, α = 0.6).
 
-At each step every beam proposes its best next tokens. Of all proposals the W best that do not end become the new beams; one
-that ends is finished, but only if it is among the W best of all. A sentence is done when W hypotheses are finished, or when
-those it has cannot be beaten any more.
+At each step every beam proposes its best next tokens. The W best proposals that do not end become the new beams; one that
+ends is finished, but only if it is among the W best of all. A sentence is done when W hypotheses are finished, or when those
+it has cannot be beaten any more.
 
-That early stop is safe. A beam's log-probability s ≤ 0 only falls as it grows, and its score is s over a penalty which is
-largest at one end of the lengths it may still reach; so s over that largest penalty bounds the score of everything it can
-become. Where the last hypothesis that would be returned scores at least the bound of the best beam, what is returned stays.
+This early stop changes no result. A beam's log-probability s ≤ 0 only falls as it grows, and its score is s over a penalty
+that is largest at one end of the lengths it may still reach; so s over that largest penalty bounds the score of all that it
+can become. If the last hypothesis to return scores at least the bound of the best beam, the returned hypotheses are final.
 """
 
 import math
@@ -24,7 +24,7 @@ Fate = Literal["kept", "finished", "pruned"]
 
 
 class Candidate(NamedTuple):
-    """What a beam proposed in a step, and what became of it."""
+    """A beam's proposal in a step, and its fate."""
 
     parent: int  # the beam, of those kept in the step before
     token: int
@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class BeamResult:
-    """What a search found for one sentence; the best hypothesis first."""
+    """The hypotheses found for one sentence, the best first."""
 
     hypotheses: tuple[Hypothesis, ...]
     steps: tuple[tuple[Candidate, ...], ...]  # the best 2W proposals of each step; empty if they were not asked for
@@ -42,7 +42,7 @@ class BeamResult:
 
 @dataclass
 class _Sentence:
-    """One sentence on its way: what is finished, and what it took."""
+    """The finished hypotheses of a sentence, and its steps."""
 
     max_length: int
     finished: list[Hypothesis]
@@ -60,7 +60,7 @@ class _Sentence:
 
 
 class Proposals(NamedTuple):
-    """The best of a step, in order: at least W of them do not end, where the vocabulary has as many."""
+    """The best proposals of a step, in order: at least W of them do not end, if the vocabulary has as many."""
 
     totals: Float[Tensor, "B P"]
     log_probs: Float[Tensor, "B P"]  # of the token alone
@@ -68,7 +68,7 @@ class Proposals(NamedTuple):
     tokens: Int[Tensor, "B P"]
 
     def split(self, width: int, eos_id: int) -> tuple[Bool[Tensor, "B P"], Int[Tensor, "B W"], Float[Tensor, "B W"]]:
-        """Which of them end, and where the best stand that do not, in their order, with their totals."""
+        """Return which proposals end, and the places and totals of the best that do not, in order."""
         ends = (self.tokens == eos_id) & self.totals.isfinite()
         kept = ends.byte().argsort(dim=1, stable=True)[:, :width]
         return ends, kept, self.totals.masked_fill(ends, -math.inf).gather(1, kept)
@@ -88,19 +88,19 @@ def beam(
     keep_steps: bool = False,
     device: torch.device | None = None,
 ) -> list[BeamResult]:
-    """The `num_best` best hypotheses of each sentence (fewer where fewer ended). The cache starts with one beam each."""
+    """Return the `num_best` best hypotheses of each sentence (fewer if fewer ended). The cache starts with one beam each."""
     assert 1 <= num_best <= width, f"{num_best} hypotheses from a beam of {width}"
     forced = forced_tokens(prefixes or [()] * len(max_lengths), max_lengths, eos_id=eos_id)
     sentences = [_Sentence(max_length, [], []) for max_length in max_lengths]
-    rows = list(range(len(sentences)))  # which sentence each row of the tensors below is
-    tokens = torch.full((len(rows), 1, 1), bos_id, device=device)  # (B, W, T): each beam's, BOS first
+    rows = list(range(len(sentences)))  # the sentence of each row of the tensors below
+    tokens = torch.full((len(rows), 1, 1), bos_id, device=device)  # (B, W, T), BOS first
     exact = torch.float32 if device is not None and device.type == "mps" else torch.float64  # MPS has no float64
     log_probs = torch.zeros(len(rows), 1, 0, device=device, dtype=exact)
     totals = torch.zeros(len(rows), 1, device=device, dtype=exact)
     while rows:
         length = tokens.shape[2]  # that of a hypothesis that ends now, EOS counted
         next_log_probs = step(tokens[:, :, -1].flatten(), cache).unflatten(0, totals.shape)
-        forced_now = forced[rows, length - 1]  # asked on the CPU, where nobody waits
+        forced_now = forced[rows, length - 1]  # read on the CPU, without a sync
         proposals = propose(
             next_log_probs,
             totals,
@@ -143,7 +143,8 @@ def propose(
     *,
     num_proposals: int,
 ) -> Proposals:
-    """The best of each beam first, which leaves little to compare. A forced token is a beam's only proposal; -1 is none."""
+    """Return the best proposals of all beams, of which each beam's best are found first. A forced token is a beam's only
+    proposal; -1 is none."""
     best, tokens = log_probs.topk(min(num_proposals, log_probs.shape[2]), dim=2)  # (B, W, P)
     if forced is not None:
         is_forced = (forced >= 0)[:, None]
@@ -162,19 +163,18 @@ def propose(
 
 
 def _extended(history: Tensor, parents: Int[Tensor, "B W"], new: Tensor) -> Tensor:
-    """Each new beam's history: its parent's, and one more."""
+    """Return each new beam's history: its parent's, and one more entry."""
     past = history.gather(1, parents[:, :, None].expand(-1, -1, history.shape[2]))
     return torch.cat([past, new[:, :, None].to(past)], dim=2)
 
 
 def _candidates(proposals: Proposals, finishing: Tensor, kept: Int[Tensor, "B W"]) -> list[tuple[Candidate, ...]]:
-    """For each row, its proposals in the order of their totals; impossible ones are left out."""
+    """Return each row's proposals in the order of their totals, without impossible ones."""
     table = zip(*(column.tolist() for column in (*proposals, finishing, kept)), strict=True)
     found = []
     for totals, _, parents, tokens, ends, chosen in table:
-        fates: list[Fate] = ["finished" if place < len(ends) and ends[place] else "pruned" for place in range(len(totals))]
-        for place in chosen:
-            fates[place] = "kept" if fates[place] == "pruned" else fates[place]
+        fates: list[Fate] = ["kept" if place in chosen else "pruned" for place in range(len(totals))]
+        fates[: len(ends)] = ["finished" if end else fate for end, fate in zip(ends, fates, strict=False)]
         rows = zip(parents, tokens, totals, fates, strict=True)
         found.append(tuple(Candidate(*row) for row in rows if row[2] > -math.inf))
     return found

@@ -1,4 +1,4 @@
-"""Several models as one: each proposes, and their probabilities are averaged."""
+"""The search of an ensemble, which averages the probabilities of its models."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from regard.search.hypothesis import C, Cache, Step
 
 @dataclass(frozen=True)
 class Caches:
-    """One cache for each model; what is kept is kept in all."""
+    """The caches of an ensemble, one for each model."""
 
     members: tuple[Cache, ...]
 
@@ -27,7 +27,7 @@ class Caches:
 
 
 def ensemble(steps: Sequence[Step[C]]) -> Step[Caches]:
-    """log (p₁ + … + pₙ) / n of the models' probabilities."""
+    """Return a step that gives log (p₁ + … + pₙ) / n of the models' probabilities."""
 
     def step(ids: Int[Tensor, " N"], caches: Caches) -> Float[Tensor, "N V"]:
         members = zip(steps, caches.members, strict=True)

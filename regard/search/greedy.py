@@ -1,4 +1,4 @@
-"""The most probable next token, again and again: what a beam of one does, but for the order of what is equally probable."""
+"""Greedy search: the most probable next token at each step. A beam of one does this, too, but may break ties differently."""
 
 from collections.abc import Sequence
 
@@ -20,11 +20,11 @@ def greedy(
     alpha: float = 0.0,
     device: torch.device | None = None,
 ) -> list[Hypothesis]:
-    """One hypothesis a sentence; after `max_lengths` tokens it has to end. `bos_id` is what is fed first, to all alike or to
-    each its own."""
+    """Return a hypothesis for each sentence; after `max_lengths` tokens it has to end. `bos_id` is the token to begin with,
+    one for all sentences or one for each."""
     forced = forced_tokens(prefixes or [()] * len(max_lengths), max_lengths, eos_id=eos_id).to(device)
     outputs: list[tuple[list[int], list[float]]] = [([], []) for _ in max_lengths]
-    rows = list(range(len(max_lengths)))  # which sentence each row of the cache is
+    rows = list(range(len(max_lengths)))  # the sentence of each row of the cache
     last = torch.tensor([bos_id] * len(rows) if isinstance(bos_id, int) else bos_id, device=device)
     length = 0
     while rows:
@@ -33,13 +33,12 @@ def greedy(
         last = torch.where(chosen >= 0, chosen, log_probs.argmax(-1))
         taken = log_probs.gather(1, last[:, None])[:, 0]
         length += 1
-        ended = []
-        for row, token, log_prob in zip(rows, last.tolist(), taken.tolist(), strict=True):
-            ended.append(token == eos_id)
+        tokens = last.tolist()
+        for row, token, log_prob in zip(rows, tokens, taken.tolist(), strict=True):
+            outputs[row][0].extend([] if token == eos_id else [token])
             outputs[row][1].append(log_prob)
-            if token != eos_id:
-                outputs[row][0].append(token)
-        if any(ended):  # finished sentences leave: the others need not wait for their arithmetic
+        ended = [token == eos_id for token in tokens]
+        if any(ended):  # no more computation for finished sentences
             order = without(ended)
             cache.select_sentences(torch.tensor(order, dtype=torch.long, device=device))
             rows, last = [rows[n] for n in order], last[order]

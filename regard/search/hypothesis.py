@@ -1,40 +1,48 @@
-"""What every search has in common: what it takes, what it returns, and how outputs of different lengths are compared.
+"""The inputs and outputs of every search, and the score by which outputs of different lengths are compared.
 
-A search knows no model. It takes `step(ids, cache)`, which feeds each row its next token and gives the log-probabilities of
-the one after, and a cache of which it only asks to keep other rows than it did.
+A search knows no model. It takes `step(ids, cache)`, which feeds each row its next token and returns the log-probabilities
+of the one after, and a cache whose rows it selects.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
 @runtime_checkable
 class Cache(Protocol):
-    """What a model remembers of each sentence and its beams; row b · W + w is beam w of sentence b."""
+    """A model's state for each sentence and its beams; row b · W + w is beam w of sentence b."""
 
     def select(self, beams: Int[Tensor, "B W"], /) -> None: ...
 
     def select_sentences(self, sentences: Int[Tensor, " B"], /) -> None: ...
 
 
-TIE = 1e-4  # between log-probabilities; what lies closer, rounding may decide
+TIE = 1e-4  # between log-probabilities; rounding may decide between closer ones
 C = TypeVar("C", bound=Cache)
 Step = Callable[[Tensor, C], Tensor]
 
 
+class Sentence(NamedTuple):
+    """A source, the most tokens that its output may have, and the tokens that the output begins with."""
+
+    ids: Sequence[int]
+    limit: int
+    prefix: Sequence[int] = ()
+
+
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output, ended."""
+    """A finished output."""
 
     ids: tuple[int, ...]  # without BOS and EOS
     log_probs: tuple[float, ...]  # of each of them, and of EOS
-    score: float  # what it is ranked by: its log-probability over its length penalty
+    score: float  # its log-probability over its length penalty, by which it is ranked
 
     @property
     def log_prob(self) -> float:
@@ -51,23 +59,25 @@ def length_penalty(length: int, alpha: float) -> float:
 
 
 def forced_tokens(prefixes: Sequence[Sequence[int]], max_lengths: Sequence[int], *, eos_id: int) -> Int[Tensor, "B T"]:
-    """What the search may not choose itself, sentence by sentence and step by step; -1 where it may: first the prefix, in
-    the end, after `max_lengths` tokens, EOS. So every output ends, and its log-probability is that of a whole sentence."""
-    assert all(len(prefix) <= limit for prefix, limit in zip(prefixes, max_lengths, strict=True)), (
-        "a prefix beyond its limit"
-    )
+    """Return the tokens that each sentence has to take at each step (its prefix, and EOS after `max_lengths` tokens) and -1
+    where the search chooses. So every output ends, and its log-probability is that of a whole sentence."""
     forced = torch.full((len(prefixes), max(max_lengths, default=0) + 1), -1)
     for row, (prefix, max_length) in enumerate(zip(prefixes, max_lengths, strict=True)):
+        assert len(prefix) <= max_length, "a prefix beyond its limit"
         forced[row, : len(prefix)] = torch.tensor(list(prefix), dtype=torch.long)
         forced[row, max_length:] = eos_id
     return forced
 
 
+def forbid(log_probs: Float[Tensor, "N V"], tokens: Sequence[int]) -> Float[Tensor, "N V"]:
+    """Make some tokens impossible, in place. The others are not renormalised: an output's score stays the model's."""
+    for token in tokens:  # column by column, without a pass over the vocabulary or a copy to the device
+        log_probs[:, token] = -math.inf
+    return log_probs
+
+
 def without(finished: Sequence[bool]) -> list[int]:
-    """The rows that stay when finished ones leave, with as few as possible in other places: the last fill the gaps."""
+    """Return the rows that are not finished, with as few as possible in other places: the last ones fill the gaps."""
     staying = [row for row, done in enumerate(finished) if not done]
-    gaps = [row for row in range(len(staying)) if finished[row]]
-    order = list(range(len(staying)))
-    for gap, row in zip(gaps, staying[len(staying) - len(gaps) :], strict=True):
-        order[gap] = row
-    return order
+    moving = iter(row for row in staying if row >= len(staying))
+    return [next(moving) if finished[row] else row for row in range(len(staying))]

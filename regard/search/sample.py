@@ -1,6 +1,6 @@
-"""Tokens drawn at random, as probable as the model finds them, or only from the more probable ones."""
+"""Sampling: tokens are drawn at random, from the model's distribution or from its more probable tokens only."""
 
-import math
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,24 +8,31 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.search.hypothesis import C, Hypothesis, Step, forced_tokens, hypothesis, without
+
+MOST_TEMPERATURE = 1e30  # and the least is its inverse; float32 can hold neither much more nor much less
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What to draw from. The defaults are the model's own distribution."""
+    """The distribution to draw from, by default the model's own."""
 
     temperature: float = 1.0  # below 1 sharpens, above 1 flattens
-    top_k: int = 0  # of this many best tokens only; 0: of all
-    top_p: float = 1.0  # of the fewest best tokens that have this much of the probability
+    top_k: int = 0  # draw from this many best tokens only; 0: from all
+    top_p: float = 1.0  # draw from the fewest best tokens with this much of the probability
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(f"the temperature is {self.temperature}; it must be a number above 0")
+        if not 1 / MOST_TEMPERATURE <= self.temperature <= MOST_TEMPERATURE:
+            least_and_most = f"{1 / MOST_TEMPERATURE:g} and {MOST_TEMPERATURE:g}"
+            raise UserError(f"the temperature is {self.temperature}; it must be a number between {least_and_most}")
         if self.top_k < 0:
-            raise ValueError(f"top-k is {self.top_k}; it must be at least 1, or 0 for all tokens")
+            raise UserError(f"top-k is {self.top_k}; it must be at least 1, or 0 for all tokens")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top-p is {self.top_p}; it must be above 0 and at most 1")
+            raise UserError(f"top-p is {self.top_p}; it must be above 0 and at most 1")
+
+
+MODEL_DISTRIBUTION = Sampling()
 
 
 def sample(
@@ -40,9 +47,8 @@ def sample(
     prefixes: Sequence[Sequence[int]] = (),
     alpha: float = 0.0,
 ) -> list[list[Hypothesis]]:
-    """W hypotheses a sentence, in the order drawn. `draws` are numbers from 0 to 1, one for every token that may come:
-    chance is the caller's, so that a sentence's share of it need not depend on its neighbours. Log-probabilities are those
-    of the model, whatever was drawn from. `bos_id` is what is fed first, to all alike or to each its own."""
+    """Return W hypotheses for each sentence, in the order drawn, with the model's log-probabilities. `draws` are random
+    numbers from 0 to 1, one for every token. `bos_id` is the token to begin with, one for all sentences or one for each."""
     device, width = draws.device, draws.shape[1]
     forced = forced_tokens(prefixes or [()] * len(max_lengths), max_lengths, eos_id=eos_id).to(device)
     outputs: list[list[tuple[list[int], list[float]]]] = [[([], []) for _ in range(width)] for _ in max_lengths]
@@ -72,23 +78,30 @@ def sample(
     return [[hypothesis(ids, values, alpha) for ids, values in row] for row in outputs]
 
 
+def own_draws(key: object, num_samples: int, num_tokens: int) -> Float[Tensor, "W T"]:
+    """Return random numbers from 0 to 1 that depend on the key alone, such as a seed with a sentence's tokens."""
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    return torch.rand(num_samples, num_tokens, generator=generator)
+
+
 def drawn(log_probs: Float[Tensor, "B W V"], draws: Float[Tensor, "B W"], sampling: Sampling) -> Int[Tensor, "B W"]:
-    """The token at which the sum of probabilities, the largest first, passes what was drawn."""
-    best = log_probs.amax(-1, keepdim=True)  # taken away first: a tiny temperature would make all of it infinite
+    """Return the tokens at which the sums of probabilities, the largest first, pass the random numbers."""
+    best = log_probs.amax(-1, keepdim=True)  # subtracted first, so that a tiny temperature gives no infinity
     scaled, order = ((log_probs - best) / sampling.temperature).softmax(-1).sort(-1, descending=True)
     probabilities = scaled * allowed(scaled, sampling)
     sums = probabilities.cumsum(-1)
     places = torch.searchsorted(sums, (draws.to(sums) * sums[..., -1])[..., None], right=True)
-    last_allowed = (probabilities > 0).sum(-1, keepdim=True) - 1  # where a draw rounds up to the whole sum
+    last_allowed = (probabilities > 0).sum(-1, keepdim=True) - 1  # if a draw rounds up to the whole sum
     token: Tensor = order.gather(-1, places.minimum(last_allowed))[..., 0]
     return token
 
 
 def allowed(probabilities: Float[Tensor, "B W V"], sampling: Sampling) -> Bool[Tensor, "B W V"]:
-    """Which of the probabilities, the largest first, may be drawn: always the first."""
+    """Return which of the probabilities, the largest first, may be drawn; the first always may."""
     keep = torch.ones_like(probabilities, dtype=torch.bool)
     if sampling.top_p < 1:
-        keep = probabilities.cumsum(-1) - probabilities < sampling.top_p  # what the more probable ones have together
+        keep = probabilities.cumsum(-1) - probabilities < sampling.top_p  # the sum of the more probable ones
     if sampling.top_k:
         keep[..., sampling.top_k :] = False
     keep[..., 0] = True

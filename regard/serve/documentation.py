@@ -1,4 +1,4 @@
-"""/docs: the API on one page that needs nothing from elsewhere. FastAPI's own would fetch its program from a CDN."""
+"""The page /docs, which describes the API and loads nothing from other servers, as FastAPI's own would."""
 
 import json
 from html import escape
@@ -12,7 +12,7 @@ table { border-collapse: collapse } td { padding: .1rem 1rem .1rem 0; vertical-a
 
 
 def page(openapi: dict[str, Any]) -> str:
-    """Every route: what it does, its fields, and an example to paste into a terminal."""
+    """Return the page: the purpose and the fields of every route, and an example to paste into a terminal."""
     sections = [
         _section(path, method, operation)
         for path, methods in openapi["paths"].items()

@@ -1,7 +1,7 @@
-"""`regard look`: the page in one file, with the answers to one sentence in it. A browser is all it needs.
+"""`regard look`: write the page as one file with the answers for one sentence, for any browser.
 
-The page's modules import each other by name, which a file on a disk may not do; so each becomes a function in one script, in
-the order in which they need each other, and returns what it exported.
+A file on a disk may not import modules. So each module of the page becomes a function in one script, which returns the names
+that it exports; functions are in the order of their imports.
 """
 
 import json
@@ -13,24 +13,27 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from regard.checkpoint import require_place_for, write_atomically
 from regard.config import ModelConfig
-from regard.inspection.look import Json, Question, describe, look, one_head, passed
+from regard.errors import UserError
+from regard.inspection.look import Question, describe, look, one_head, passed
 from regard.model.trace import AttentionTrace, Head, Intervention, Site, Trace
+from regard.pages.template import DRAWER
+from regard.run.checkpoint import require_place_for, write_atomically
 from regard.serve.runs import ServedRun, load_runs
+from regard.settings import Json
 from regard.train.page import thinned
 from regard.translate.translator import Translator
 
 PAGE = files("regard.serve").joinpath("page")
 IMPORT = re.compile(r'^import (\{[^}]*\}|\* as \w+) from "\./([\w.]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
-MOST_HEADS = 64  # of a model, for each to be switched off once: more would take long
+MOST_HEADS = 64  # of a model whose heads are switched off one by one; more would take long
 MOST_NUMBERS = 1_500_000  # of heads' queries, keys and values; a file with more opens slowly
 
 
 @dataclass(frozen=True, kw_only=True)
 class LookSettings:
-    """What to look at, and where to write it."""
+    """The flags of `regard look`."""
 
     run: Path
     text: str
@@ -38,11 +41,11 @@ class LookSettings:
     target: str = ""
     beam: int = 4
     alpha: float = 0.6
-    lang: Literal["", "en", "zh"] = ""  # of the page; empty: the browser's
+    lang: Literal["", "en", "zh"] = ""  # of the page; empty: the browser's language
 
 
 def write_look(settings: LookSettings) -> str:
-    """Writes the file and returns its size in words."""
+    """Write the file, and return its size in words."""
     path = settings.output
     require_place_for(path)
     [run] = load_runs([settings.run], device="auto")
@@ -52,7 +55,7 @@ def write_look(settings: LookSettings) -> str:
 
 
 def answers(run: ServedRun, settings: LookSettings) -> Json:
-    """What `source.js` finds in the file: everything that the views ask for when they are opened."""
+    """Return the data that `source.js` reads from the file: the answers to all requests of the views when they open."""
     translator, name = run.translator, run.name
     first = Question(text=settings.text, target=settings.target, beam=settings.beam, alpha=settings.alpha)
     seen = {question: look(translator, question) for question in dict.fromkeys([first, replace(first, target="")])}
@@ -78,8 +81,8 @@ def answers(run: ServedRun, settings: LookSettings) -> Json:
 
 
 def asked_about(question: Question, found: Json, config: ModelConfig) -> Iterator[Question]:
-    """What the views ask besides: without positions; word by word; under the mask and without it, with another ending. Only
-    what the model has can be taken away."""
+    """Yield the other questions of the views: without positions; word by word; with and without the mask, and with another
+    ending. A part that the model does not have cannot be taken away."""
     own = tuple(found["target"]["pieces"])
     others = (one for one in found["search"]["hypotheses"] if one["text"] not in ("", found["target"]["text"]))
     reference = next((tuple(one["pieces"][:-1]) for one in others), own)
@@ -95,16 +98,17 @@ def asked_about(question: Question, found: Json, config: ModelConfig) -> Iterato
 
 
 def is_sayable(translator: Translator, question: Question) -> bool:
-    """A model that has learnt little may say signs that are no words; the page does not ask about those."""
+    """Return whether the target pieces can be given to the model: an untrained model may output others, and the page does
+    not ask about those."""
     try:
         translator.ids_of(question.target_pieces or (), "target")
-    except ValueError:
+    except UserError:
         return False
     return True
 
 
 def told(run: str, question: Question) -> Json:
-    """A question as the page puts it."""
+    """Return a question in the page's format."""
     changes = question.intervention
     asked: Json = {"run": run, "text": question.text, "target": question.target}
     asked |= {"target_pieces": None if question.target_pieces is None else list(question.target_pieces)}
@@ -113,13 +117,13 @@ def told(run: str, question: Question) -> Json:
 
 
 def another_ending(pieces: tuple[str, ...]) -> tuple[str, ...]:
-    """The last subword said otherwise: the first again, or nothing where they are the same. `masks.js` does so, too."""
+    """Replace the last subword by the first, or remove it if they are equal, as `masks.js` does."""
     rest = pieces[:-1]
     return (*rest, pieces[0]) if rest and pieces[0] != pieces[-1] else rest
 
 
 def heads(trace: Trace) -> Iterator[Head]:
-    """The last cross-attention first: what is looked at most."""
+    """Yield all heads in the order of interest: the last layer of cross-attention first."""
     sites: dict[Site, tuple[AttentionTrace, ...]] = {
         "cross": trace.decoder.cross_attention,
         "encoder": trace.encoder.self_attention,
@@ -132,7 +136,7 @@ def heads(trace: Trace) -> Iterator[Head]:
 
 
 def without_heads(translator: Translator, run: str, question: Question, every_head: Sequence[Head]) -> Iterator[Json]:
-    """The translation without each of the heads, and how probable the first one is then. No more than that is shown."""
+    """Yield the translation without each head, and the log-probability of the original one; the page shows no more."""
     for head in every_head if len(every_head) <= MOST_HEADS else ():
         one = replace(question, intervention=Intervention(heads_off=frozenset([head])))
         found = look(translator, one)
@@ -141,6 +145,7 @@ def without_heads(translator: Translator, run: str, question: Question, every_he
 
 
 def seen_heads(translator: Translator, run: str, question: Question, trace: Trace) -> list[Json]:
+    """Return the details of heads, as many as fit into `MOST_NUMBERS`."""
     found: list[Json] = []
     num_numbers = 0
     for head in heads(trace):
@@ -153,7 +158,7 @@ def seen_heads(translator: Translator, run: str, question: Question, trace: Trac
 
 
 def training(run: ServedRun) -> Json:
-    """As the server tells it, with fewer lines."""
+    """Return the training curves with fewer points."""
     found = run.training()
     metrics = found["metrics"]
     lines = thinned([line for line in metrics if "valid_nll" not in line])
@@ -162,7 +167,7 @@ def training(run: ServedRun) -> Json:
 
 
 def in_one_file(found: Json) -> str:
-    """The page with its style, its script and these answers inside. "<" could end the element it stands in."""
+    """Return the page with its style, its script and these answers. Escape "<", which could end the script element."""
     data = json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     script = "const modules = {};\n" + "".join(modules("studio.js", set()))
     scripts = f'<script type="application/json" id="look">{data}</script>\n<script type="module">\n{script}</script>'
@@ -179,7 +184,7 @@ def in_one_file(found: Json) -> str:
 
 
 def modules(name: str, done: set[str]) -> Iterator[str]:
-    """A module as a function, after those that it imports."""
+    """Yield the modules that a module imports, and then itself, as functions."""
     done.add(name)
     source = read(name)
     for _, needed in IMPORT.findall(source):
@@ -191,9 +196,9 @@ def modules(name: str, done: set[str]) -> Iterator[str]:
 
 
 def _names(imported: str) -> str:
-    """`{ draw as map }` imports what `{ draw: map }` takes out of an object; `* as source` is all of it."""
+    """Return the imported names as the pattern of an assignment: `{ draw: map }` for `{ draw as map }`."""
     return imported.removeprefix("* as ") if imported.startswith("*") else imported.replace(" as ", ": ")
 
 
 def read(name: str) -> str:
-    return PAGE.joinpath(name).read_text(encoding="utf-8")
+    return (DRAWER if name == DRAWER.name else PAGE.joinpath(name)).read_text(encoding="utf-8")

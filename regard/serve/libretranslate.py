@@ -1,4 +1,4 @@
-"""The API in the shape of LibreTranslate: /translate, /languages, /detect."""
+"""LibreTranslate's API: /translate, /languages, /detect."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,35 +6,37 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.serve.languages import languages_listed
-from regard.serve.reading import RefusalError, Texts, json_response, read
+from regard.serve.request_parsing import ApiKey, RefusalError, Texts, as_list, json_response, read
 from regard.serve.service import Service, Translated
 from regard.translate.search import MOST_ALPHA
 
-Code = Annotated[str, Field(max_length=35)]  # the longest that RFC 5646 counts on
+Code = Annotated[str, Field(max_length=35)]  # the longest code that RFC 5646 expects
 
 
 class TranslateRequest(BaseModel):
-    """What is to be translated. Fields that are not listed are ignored."""
+    """Texts to translate. Fields that are not listed are ignored."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"q": "Guten Morgen!", "source": "de", "target": "en"}})
 
     q: Texts = Field(description="a text, or several; lines of a text are translated one by one")
     source: Code = Field(description="language of the text, or `auto`")
     target: Code = Field(description="language to translate to")
-    alternatives: int = Field(0, ge=0, description="how many more translations to give of each text of one line")
+    alternatives: int = Field(0, ge=0, description="number of further translations of each text of one line")
     format: Literal["text"] = Field("text", description="only plain text is translated")
     beam: int | None = Field(None, ge=1, description="width of the search; default 4, or what the alternatives need")
-    alpha: float = Field(0.6, ge=-MOST_ALPHA, le=MOST_ALPHA, allow_inf_nan=False, description="of the length penalty")
-    api_key: str | None = Field(None, description="where the server asks for one")
+    alpha: float = Field(
+        0.6, ge=-MOST_ALPHA, le=MOST_ALPHA, allow_inf_nan=False, description="exponent of the length penalty"
+    )
+    api_key: ApiKey = None
 
 
 class DetectRequest(BaseModel):
-    """What language is this?"""
+    """A text whose language is to be detected."""
 
     model_config = ConfigDict(json_schema_extra={"example": {"q": "Guten Morgen!"}})
 
-    q: Texts = Field(description="a text; of several, the first")
-    api_key: str | None = Field(None, description="where the server asks for one")
+    q: Texts = Field(description="a text; only the first of several is used")
+    api_key: ApiKey = None
 
 
 class Detected(BaseModel):
@@ -43,7 +45,7 @@ class Detected(BaseModel):
 
 
 class TranslateResponse(BaseModel):
-    """Lists where `q` was one."""
+    """Translations: lists if `q` is a list."""
 
     translatedText: str | list[str]  # noqa: N815 - the name is LibreTranslate's
     alternatives: list[str] | list[list[str]] | None = None
@@ -57,7 +59,7 @@ class Language(BaseModel):
 
 
 def body_of(model: type[BaseModel]) -> dict[str, Any]:
-    """How a route that reads its own body tells of it in the documentation."""
+    """Return the OpenAPI description of a body that a route reads itself."""
     schema = model.model_json_schema()
     kinds = ("application/json", "application/x-www-form-urlencoded")
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
@@ -71,16 +73,15 @@ def routes(service: Service) -> APIRouter:
     async def translate(request: Request) -> Response:
         """Translate a text, or several."""
         asked = await read(request, TranslateRequest, settings)
-        texts = [asked.q] if isinstance(asked.q, str) else asked.q
         search = service.search(asked.alternatives, asked.beam, asked.alpha)
-        done = await service.translate(texts, asked.source, asked.target, search)
+        done = await service.translate(as_list(asked.q), asked.source, asked.target, search)
         return json_response(_answer(done, is_list=not isinstance(asked.q, str), alternatives=asked.alternatives > 0))
 
     @router.post("/detect", response_model=list[Detected], openapi_extra=body_of(DetectRequest))
     async def detect(request: Request) -> Response:
-        """The served languages by how probable it is that the text is in them."""
+        """Return the served languages, the most probable first."""
         asked = await read(request, DetectRequest, settings)
-        texts = [asked.q] if isinstance(asked.q, str) else asked.q
+        texts = as_list(asked.q)
         service.require_moderate(texts)
         if not texts:
             raise RefusalError(422, "q: give a text")
@@ -88,7 +89,7 @@ def routes(service: Service) -> APIRouter:
 
     @router.get("/languages", response_model=list[Language])
     async def languages() -> Response:
-        """All languages, each with those that it can be translated to."""
+        """Return all languages, each with its possible target languages."""
         return json_response(languages_listed((run.src_lang, run.tgt_lang) for run in service.runs))
 
     return router

@@ -1,5 +1,6 @@
-"""What a server has done so far, in the text format that Prometheus reads."""
+"""Counters of the server, in the text format of Prometheus."""
 
+import re
 import threading
 from bisect import bisect_left
 from collections import Counter
@@ -9,12 +10,11 @@ from pathlib import Path
 Labels = tuple[tuple[str, str], ...]
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TEXTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
-
-FORGETTING = 0.9  # of what the last batches were, with every new one
+FORGETTING = 0.9  # decay per batch of the recent tokens and seconds
 
 
 class Histogram:
-    """How many values were at most so large, their number and their sum."""
+    """Numbers of values up to each bound, and the sum of all."""
 
     def __init__(self, bounds: Iterable[float]) -> None:
         self.bounds = tuple(bounds)
@@ -34,7 +34,7 @@ class Histogram:
 
 
 class Measurements:
-    """Counted from two threads, so under a lock."""
+    """Counters of requests, texts, tokens and faults, which several threads may change."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -46,17 +46,18 @@ class Measurements:
         self._batches = Histogram(TEXTS)
         self._batch_seconds = 0.0
         self._tokens = 0
-        self._lately = (0.0, 0.0)  # tokens and seconds of the last batches
-        self._characters = 0
+        self._lately = (0.0, 0.0)  # tokens and seconds of recent batches
+        self.characters = 0
+        self._faults = 0
 
     def add_request(self, path: str, status: int, seconds: float) -> None:
-        """`path` is one of the API's own, or the labels would be as many as what people type."""
+        """Count a request. `path` must be a route, because clients could make up any number of paths."""
         with self._lock:
             self._requests[("path", path), ("status", str(status))] += 1
             self._seconds.add(seconds)
 
     def add_batch(self, run: str, num_texts: int, num_tokens: int, cost: float, seconds: float) -> None:
-        """`cost`: tokens, weighted by how they were searched."""
+        """Count a batch. `cost` is its tokens, weighted by the cost of the search."""
         with self._lock:
             self._batches.add(float(num_texts))
             self._texts[(("run", run),)] += num_texts
@@ -74,52 +75,48 @@ class Measurements:
 
     def add_characters(self, count: int) -> None:
         with self._lock:
-            self._characters += count
+            self.characters += count
 
-    @property
-    def characters(self) -> int:
-        return self._characters
+    def add_fault(self) -> None:
+        with self._lock:
+            self._faults += 1
 
     @property
     def tokens_per_second(self) -> float:
-        """Lately, while it translates; 0 before the first batch."""
+        """The speed of recent batches; 0 before the first."""
         with self._lock:
             tokens, seconds = self._lately
             return tokens / seconds if seconds else 0.0
 
     def text(self, waiting: Mapping[str, float]) -> str:
-        """All of it; `waiting` is what there is at the moment, by name."""
+        """Return all metrics; `waiting` has further gauges by name."""
         with self._lock:
             lines = [
-                *_head("regard_info", "gauge", "the version that is running"),
-                f"regard_info{_labels((('version', self.version),))} 1",
-                *_head("regard_requests_total", "counter", "requests answered, by path and status"),
-                *(f"regard_requests_total{_labels(labels)} {count}" for labels, count in sorted(self._requests.items())),
-                *_head("regard_request_seconds", "histogram", "from a request's head to its answer"),
-                *self._seconds.lines("regard_request_seconds"),
-                *_head("regard_batch_texts", "histogram", "texts translated together"),
-                *self._batches.lines("regard_batch_texts"),
-                *_head("regard_texts_total", "counter", "texts translated, by run; a line of a text counts as one"),
-                *(f"regard_texts_total{_labels(labels)} {count}" for labels, count in sorted(self._texts.items())),
-                *_head("regard_looks_total", "counter", "looks into a model, by run"),
-                *(f"regard_looks_total{_labels(labels)} {count}" for labels, count in sorted(self._looks.items())),
-                *_head("regard_source_tokens_total", "counter", "source subwords translated"),
-                f"regard_source_tokens_total {self._tokens}",
-                *_head("regard_characters_total", "counter", "characters of the texts translated"),
-                f"regard_characters_total {self._characters}",
-                *_head("regard_batch_seconds_total", "counter", "time spent translating"),
-                f"regard_batch_seconds_total {self._batch_seconds:.6f}",
+                *_metric("regard_info", "gauge", "the version that is running", {(("version", self.version),): 1}),
+                *_metric("regard_requests_total", "counter", "requests answered, by path and status", self._requests),
+                *_metric("regard_faults_total", "counter", "faults of regard; the log has their tracebacks", self._faults),
+                *_metric("regard_request_seconds", "histogram", "time from a request's head to its answer", self._seconds),
+                *_metric("regard_batch_texts", "histogram", "texts translated together", self._batches),
+                *_metric("regard_texts_total", "counter", "texts translated, by run; lines count as texts", self._texts),
+                *_metric("regard_looks_total", "counter", "inspections of a model, by run", self._looks),
+                *_metric("regard_source_tokens_total", "counter", "source subwords translated", self._tokens),
+                *_metric("regard_characters_total", "counter", "characters of the texts translated", self.characters),
+                *_metric("regard_batch_seconds_total", "counter", "time spent translating", f"{self._batch_seconds:.6f}"),
             ]
         for name, value in waiting.items():
-            lines += [*_head(f"regard_{name}", "gauge", name.replace("_", " ") + ", now"), f"regard_{name} {value:g}"]
+            lines += _metric(f"regard_{name}", "gauge", f"{name.replace('_', ' ')}, now", f"{value:g}")
         if memory := resident_bytes():
-            lines += [*_head("process_resident_memory_bytes", "gauge", "memory in use")]
-            lines += [f"process_resident_memory_bytes {memory}"]
+            lines += _metric("process_resident_memory_bytes", "gauge", "memory in use", memory)
         return "\n".join(lines) + "\n"
 
 
-def _head(name: str, kind: str, meaning: str) -> list[str]:
-    return [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
+def _metric(name: str, kind: str, meaning: str, value: Histogram | Mapping[Labels, int] | int | str) -> list[str]:
+    lines = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
+    if isinstance(value, Histogram):
+        return lines + value.lines(name)
+    if isinstance(value, Mapping):
+        return lines + [f"{name}{_labels(labels)} {count}" for labels, count in sorted(value.items())]
+    return [*lines, f"{name} {value}"]
 
 
 def _labels(labels: Labels) -> str:
@@ -128,11 +125,7 @@ def _labels(labels: Labels) -> str:
 
 
 def resident_bytes() -> int:
-    """Of this process, where the system says so; else 0."""
+    """Return the resident memory of this process, or 0 if the system does not say."""
     status = Path("/proc/self/status")
-    if not status.exists():
-        return 0
-    for line in status.read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    return 0
+    found = re.search(r"^VmRSS:\s*(\d+)", status.read_text(), re.MULTILINE) if status.exists() else None
+    return int(found[1]) * 1024 if found else 0

@@ -1,20 +1,23 @@
-"""The runs that are served, each under a name, and which of them translates between two languages."""
+"""The served runs with their names, and the choice of a run for two languages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 
-from regard.checkpoint import run_and_step
-from regard.inspection.look import Json
+from regard.run.checkpoint import run_and_step
+from regard.run.metrics import read_lines
 from regard.serve.languages import base, matching, plain
-from regard.train.metrics import read_lines
+from regard.settings import Json
 from regard.translate.translator import Translator, load
 
-NAMELESS = ("src", "tgt")  # codes for a run that was not told its languages
+NAMELESS = ("src", "tgt")  # codes for a run without languages
 
 
 @dataclass(frozen=True, eq=False)
 class ServedRun:
+    """A run, loaded, with its name and languages."""
+
     name: str
     folder: Path
     translator: Translator
@@ -22,7 +25,7 @@ class ServedRun:
     tgt_lang: str
 
     def training(self) -> Json:
-        """How it came to be, or how far it is: read anew each time, for it may be training now."""
+        """Return the lines of its metrics and timing, read anew because it may be training now."""
         run, _ = run_and_step(self.folder)
         weights = run.read_weights()
         return {
@@ -34,7 +37,7 @@ class ServedRun:
 
 
 def load_runs(folders: Sequence[Path], device: str) -> tuple[ServedRun, ...]:
-    """In the order given; of several runs for one pair of languages, the first translates, and all can be looked into."""
+    """Load the runs in this order. The first of several for one pair of languages translates; all can be inspected."""
     found: list[ServedRun] = []
     for folder in folders:
         translator = load(folder, device=device)
@@ -42,32 +45,20 @@ def load_runs(folders: Sequence[Path], device: str) -> tuple[ServedRun, ...]:
         languages = (data.src_lang or NAMELESS[0], data.tgt_lang or NAMELESS[1])
         run, step = run_and_step(folder.absolute())
         name = run.folder.name if step is None else f"{run.folder.name}@{step}"
-        found.append(ServedRun(_unused(name, found), folder, translator, *languages))
+        names = {one.name for one in found}
+        unused = next(one for one in chain([name], (f"{name}-{n}" for n in count(2))) if one not in names)
+        found.append(ServedRun(unused, folder, translator, *languages))
     return tuple(found)
 
 
-def _unused(name: str, runs: Sequence[ServedRun]) -> str:
-    names = {run.name for run in runs}
-    number, found = 1, name
-    while found in names:
-        number += 1
-        found = f"{name}-{number}"
-    return found
-
-
 def run_for(runs: Sequence[ServedRun], source: str, target: str) -> ServedRun | None:
-    """The first that translates between these languages; EN-US is en where there is no better."""
-    from_there = [run for run in runs if base(run.src_lang) == base(source)]
-    fitting = [run for run in from_there if base(run.tgt_lang) == base(target)]
-    asked = (plain(source), plain(target))
-    return max(
-        fitting,
-        key=lambda run: sum(plain(one) == code for one, code in zip((run.src_lang, run.tgt_lang), asked, strict=True)),
-        default=None,
-    )
+    """Return the first run with the best match of both codes; EN-US also matches en."""
+    fitting = [run for run in runs if (base(run.src_lang), base(run.tgt_lang)) == (base(source), base(target))]
+    exact = [(plain(run.src_lang) == plain(source)) + (plain(run.tgt_lang) == plain(target)) for run in fitting]
+    return fitting[exact.index(max(exact))] if fitting else None
 
 
 def sources_for(runs: Sequence[ServedRun], target: str) -> list[str]:
-    """Languages that can be translated into this one."""
+    """Return the languages that can be translated to this one."""
     targets = set(matching(target, (run.tgt_lang for run in runs)))
     return list(dict.fromkeys(run.src_lang for run in runs if run.tgt_lang in targets))

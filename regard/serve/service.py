@@ -1,4 +1,4 @@
-"""What all forms of the API have in common: checked texts in, translations out, and refusals that say why."""
+"""The part that all APIs share: check texts, translate them, and refuse requests with a reason."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import regard
-from regard.inspection.look import Json
-from regard.serve.batcher import Batcher, ClosedError, FullError, HopelessError, Look, Translate
+from regard.errors import UserError
+from regard.serve.batcher import Batcher, Look, Translate
 from regard.serve.detection import Detector, learn
 from regard.serve.languages import AUTO, plain
 from regard.serve.measurements import Measurements
-from regard.serve.reading import RefusalError
+from regard.serve.request_parsing import RefusalError
 from regard.serve.runs import ServedRun, load_runs, run_for, sources_for
 from regard.serve.settings import ServeSettings
+from regard.settings import Json
+from regard.text.corpus import lines_of
 from regard.translate.search import Search
 from regard.translate.translation import Translation
 from regard.translate.translator import DEFAULT_SEARCH
@@ -24,16 +26,18 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Translated:
-    """A text's translation; its lines are translated one by one, as `regard translate` does it."""
+    """A text's translation; its lines are translated one by one, as `regard translate` does."""
 
     text: str
     alternatives: tuple[str, ...]
     source: str  # language
-    confidence: float | None  # that it is this one; None: it was told
+    confidence: float | None  # of the detected language; None if the request names it
 
 
 @dataclass(frozen=True, eq=False)
 class Service:
+    """Served runs, with their queue and their measurements."""
+
     settings: ServeSettings
     runs: tuple[ServedRun, ...]
     detector: Detector
@@ -41,23 +45,25 @@ class Service:
     measurements: Measurements
 
     def run_named(self, name: str) -> ServedRun:
-        for run in self.runs:
-            if run.name == name:
-                return run
+        if run := next((run for run in self.runs if run.name == name), None):
+            return run
         raise RefusalError(404, "there is no run of this name; see /runs")
 
     def search(self, alternatives: int, beam: int | None, alpha: float) -> Search:
-        """As wide as asked, or as wide as so many alternatives need."""
+        """Return a search of the requested width, or wide enough for so many alternatives."""
         limits = self.settings.limits
         if alternatives > limits.alternatives:
             raise RefusalError(422, f"alternatives: at most {limits.alternatives} are given")
         width = beam or min(max(DEFAULT_SEARCH.beam, alternatives + 1), limits.beam)
-        if width > limits.beam:
-            raise RefusalError(422, f"beam: at most {limits.beam} is allowed")
+        self.require_beam(width)
         try:
             return Search(beam=width, alpha=alpha, num_best=alternatives + 1)
-        except ValueError as error:
+        except UserError as error:
             raise RefusalError(422, "alternatives: there are fewer than the beam is wide; widen it") from error
+
+    def require_beam(self, beam: int) -> None:
+        if beam > self.settings.limits.beam:
+            raise RefusalError(422, f"beam: at most {self.settings.limits.beam} is allowed")
 
     def require_moderate(self, texts: Sequence[str]) -> None:
         limits = self.settings.limits
@@ -67,13 +73,12 @@ class Service:
             raise RefusalError(422, f"a text has more than {limits.characters:,} characters; send it in parts")
 
     async def translate(self, texts: Sequence[str], source: str, target: str, search: Search) -> list[Translated]:
-        """Each text by the run for its languages; "auto" as source is found out for each."""
+        """Translate each text with the run for its languages; if `source` is "auto", detect it for each."""
         self.require_moderate(texts)
-        languages = [self._source(text, source, target) for text in texts]
-        runs = [self._run(code, target) for code, _ in languages]
-        lines = [text.split("\n") for text in texts]
-        wanted: dict[ServedRun, list[tuple[int, int]]] = {}  # text and line
-        for number, run in enumerate(runs):
+        runs = [self._run(text, source, target) for text in texts]
+        lines = [lines_of(text) for text in texts]
+        wanted: dict[ServedRun, list[tuple[int, int]]] = {}  # indices of texts and lines
+        for number, (run, _) in enumerate(runs):
             places = [(number, place) for place, line in enumerate(lines[number]) if line.strip()]
             wanted.setdefault(run, []).extend(places)
         found: dict[tuple[int, int], Translation] = {}
@@ -81,94 +86,67 @@ class Service:
             found |= zip(places, answers, strict=True)
         self.measurements.add_characters(sum(map(len, texts)))
         done = []
-        for number, (_, confidence) in enumerate(languages):
+        for number, (run, confidence) in enumerate(runs):
             of_text = [found.get((number, place)) for place in range(len(lines[number]))]
             text = "\n".join(one.text if one else "" for one in of_text)
             first = of_text[0]
             others = tuple(one.text for one in first.alternatives) if first and len(of_text) == 1 else ()
-            done.append(Translated(text, others, runs[number].src_lang, confidence))
+            done.append(Translated(text, others, run.src_lang, confidence))
         return done
 
     async def _translations(
         self, wanted: dict[ServedRun, list[tuple[int, int]]], lines: Sequence[Sequence[str]], search: Search
     ) -> list[list[Translation]]:
-        """Of each run's lines. All are asked for before any is waited for."""
+        """Translate the lines of each run. Encode them in another thread, so as not to block the event loop, and submit all
+        before waiting for any."""
         futures: list[Future[list[Translation]]] = []
         try:
             for run, places in wanted.items():
                 want = Translate(run.name, run.translator, search)
                 of_run = [lines[number][place] for number, place in places]
-                futures.append(self.batcher.translate(want, of_run, among=len(wanted)))
+                sources = await asyncio.to_thread(run.translator.encode, of_run)
+                futures.append(self.batcher.translate(want, sources, among=len(wanted)))
             return await self._in_time(futures)
-        except (FullError, HopelessError, ClosedError) as error:
-            raise _refusal(error) from error
         finally:
             for future in futures:
-                future.cancel()  # those that are done take no notice
+                future.cancel()  # without effect on those that are done
 
     async def look(self, want: Look) -> Json:
+        """Inspect a sentence."""
         self.require_moderate([want.question.text, want.question.target, want.question.prefix])
-        try:
-            [[answer]] = await self._in_time([self.batcher.look(want)])
-        except (FullError, HopelessError, ClosedError) as error:
-            raise _refusal(error) from error
+        [[answer]] = await self._in_time([self.batcher.look(want)])
         return answer
 
     async def _in_time(self, futures: Sequence["Future[Answer]"]) -> list[Answer]:
+        later = {"Retry-After": "5"}
         try:
             async with asyncio.timeout(self.settings.limits.seconds):
                 return [await asyncio.wrap_future(future) for future in futures]
         except TimeoutError as error:
-            raise RefusalError(503, "this took too long; send less at once, or try again later", _again(5)) from error
-        except ValueError as error:  # a sentence of ours: about memory, or about what was asked
+            raise RefusalError(503, "this took too long; send less at once, or try again later", later) from error
+        except UserError as error:  # on memory, or on the request
             if isinstance(error.__cause__, RuntimeError | MemoryError):
-                raise RefusalError(503, "there is too little memory for this at the moment", _again(5)) from error
+                raise RefusalError(503, "there is too little memory for this at the moment", later) from error
             raise RefusalError(422, str(error)) from error
 
-    def _source(self, text: str, source: str, target: str) -> tuple[str, float | None]:
-        if plain(source) != AUTO:
-            return source, None
-        codes = sources_for(self.runs, target)
-        if not codes:
-            raise _no_such_pair()
-        return next(found for found in self.detector.detect(text) if found[0] in codes)
-
-    def _run(self, source: str, target: str) -> ServedRun:
+    def _run(self, text: str, source: str, target: str) -> tuple[ServedRun, float | None]:
+        """Return the run for a text, with the confidence in its language if that was detected."""
+        confidence = None
+        if plain(source) == AUTO:
+            codes = sources_for(self.runs, target)
+            detected = (one for one in self.detector.detect(text) if one[0] in codes)
+            source, confidence = next(detected, (source, None))
         if run := run_for(self.runs, source, target):
-            return run
-        raise _no_such_pair()
+            return run, confidence
+        raise RefusalError(400, "no run that is served here translates between these languages; see /languages")
 
 
 def load_service(settings: ServeSettings) -> Service:
-    """Everything but the web: models in memory, and a worker that waits."""
+    """Load the models and start the worker."""
     runs = load_runs(settings.runs, settings.device)
     for run in runs:
-        run.translator.translate(["1"])  # the first takes longer than any other, and tells nothing of how long they take
+        run.translator.translate(["1"])  # the first call is slower and would mislead the measurement of speed
     detector = learn(runs)
     measurements = Measurements(regard.__version__)
     batcher = Batcher(settings.queue, runs[0].translator.batch_tokens, measurements)
     return Service(settings, runs, detector, batcher, measurements)
-
-
-def _no_such_pair() -> RefusalError:
-    return RefusalError(400, "no run that is served here translates between these languages; see /languages")
-
-
-def too_much(retry_after: int) -> RefusalError:
-    return RefusalError(429, "there is too much to do at the moment; try again", _again(retry_after))
-
-
-def stopping() -> RefusalError:
-    return RefusalError(503, "the server is stopping", _again(5))
-
-
-def _refusal(error: FullError | HopelessError | ClosedError) -> RefusalError:
-    if isinstance(error, FullError):
-        return too_much(error.retry_after)
-    if isinstance(error, HopelessError):
-        return RefusalError(413, "this is more than can be translated in time; send less at once")
-    return stopping()
-
-
-def _again(seconds: int) -> dict[str, str]:
-    return {"Retry-After": str(seconds)}

@@ -1,7 +1,7 @@
-"""Parallel text in: file pairs, TSV, JSONL and TMX, each plain, .gz, .xz or a pipe.
+"""Readers of parallel text: two files, TSV, JSONL and TMX, each plain, .gz, .xz or a pipe.
 
-Everything is read once, from beginning to end, in chunks: a pipe cannot be rewound, and a corpus need not fit in memory.
-Lines end at \\n and nowhere else. What is wrong with a file is told with its name and line.
+All text is read once, from beginning to end: a pipe cannot be rewound, and a corpus need not fit in memory. Lines end at \\n
+and nowhere else. Errors name the file and the line.
 """
 
 import gzip
@@ -13,41 +13,35 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from xml.parsers import expat
 
 from regard.config import CorpusConfig
+from regard.errors import UserError
 from regard.settings import similar_path
+from regard.text.cleaning import Pair, require_texts
 
-UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what a damaged or vanished file may raise
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)  # raised for damaged files
 TWO_SIDED = (".tsv", ".jsonl", ".tmx")
 STDIN = "-"
-MAX_LINE_BYTES = 2**20  # longer ones are no sentences; reading one whole could take all memory
-
-
-class Pair(NamedTuple):
-    """One source text and what it is to become, as read: nothing normalised, nothing dropped."""
-
-    src: str
-    tgt: str
+MAX_LINE_BYTES = 2**20  # of a sentence; a longer line could take all memory
 
 
 def read_pairs(corpus: CorpusConfig, src_lang: str = "", tgt_lang: str = "") -> Iterator[Pair]:
-    """All pairs of a corpus, in order. A corpus without a single pair is an error."""
-    pairs = _read(corpus, src_lang, tgt_lang)
-    first = next(pairs, None)
-    if first is None:
+    """Yield all pairs of a corpus, in order. A corpus without a single pair is an error."""
+    pair = None
+    for pair in _read(corpus, src_lang, tgt_lang):
+        yield pair
+    if pair is None:
         files = corpus.src if corpus.tgt is None else f"{corpus.src} and {corpus.tgt}"
-        raise ValueError(f"no text in {files}; give at least one line")
-    yield first
-    yield from pairs
+        raise UserError(f"no text in {files}; give at least one line")
 
 
 def _read(corpus: CorpusConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
     if corpus.tgt is not None:
         for path in (corpus.src, corpus.tgt):
             if content_suffix(path) in TWO_SIDED:
-                raise ValueError(f"{path} holds both sides by itself; give it as the source alone, without a target")
+                raise UserError(f"{path} holds both sides by itself; give it as the source alone, without a target")
         return _read_two_files(corpus.src, corpus.tgt)
     kind = content_suffix(corpus.src)
     if kind == ".tsv":
@@ -56,20 +50,20 @@ def _read(corpus: CorpusConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
         return _read_jsonl(corpus.src, src_lang, tgt_lang)
     if kind == ".tmx":
         return _read_tmx(corpus.src, src_lang, tgt_lang)
-    raise ValueError(
+    raise UserError(
         f"{corpus.src} has no partner: give its target side, too, or one file for both that ends in .tsv, .jsonl or .tmx "
         "(.gz and .xz may follow)"
     )
 
 
 def content_suffix(path: str) -> str:
-    """`.tsv` for a.tsv and a.tsv.gz, lower-cased; `.de` for train.de.xz."""
+    """Return the lower-cased suffix of a file without .gz and .xz: `.tsv` for a.tsv.gz, `.de` for train.de.xz."""
     name = Path(path.lower())
     return (name.with_suffix("") if name.suffix in (".gz", ".xz") else name).suffix
 
 
 def open_bytes(path: str) -> io.BufferedIOBase:
-    """The uncompressed bytes of a file or pipe; "-" is standard input."""
+    """Open a file or pipe to read its uncompressed bytes; "-" is standard input."""
     if path == STDIN:
         return cast("io.BufferedIOBase", sys.stdin.buffer)
     try:
@@ -79,23 +73,44 @@ def open_bytes(path: str) -> io.BufferedIOBase:
             return lzma.open(path, "rb")
         return Path(path).open("rb")
     except FileNotFoundError:
-        raise ValueError(f"there is no file {path}{similar_path(path)}") from None
+        raise UserError(f"there is no file {path}{similar_path(path)}") from None
     except IsADirectoryError:
-        raise ValueError(f"{path} is a folder; give a file") from None
+        raise UserError(f"{path} is a folder; give a file") from None
 
 
 def read_lines(path: str) -> Iterator[str]:
-    """The lines of a UTF-8 text, without their \\n (and without the \\r of Windows before it)."""
+    """Yield the lines of a UTF-8 file."""
     with open_bytes(path) as file:
         for number in itertools.count(1):
-            line = _next_line(file, path, number)
+            try:
+                line = file.readline(MAX_LINE_BYTES + 1)
+            except UNREADABLE as error:
+                raise UserError(f"{path}:{number}: cannot be read on from here: {error}") from error
             if not line:
                 return
-            yield _decode(line.removesuffix(b"\n").removesuffix(b"\r"), path, number)
+            if len(line) > MAX_LINE_BYTES:
+                raise UserError(
+                    f"{path}:{number}: a line of more than {MAX_LINE_BYTES:,} bytes; a text has one sentence a line"
+                )
+            if b"\0" in line:
+                raise UserError(f"{path}:{number}: a zero byte; this is no text file")
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path}:{number}: byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not UTF-8; "
+                    "convert the file, for example with iconv"
+                ) from None
+            yield lines_of(text.removeprefix("\ufeff") if number == 1 else text)[0]
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text, which end at \\n or \\r\\n only. What follows the last end is one more, possibly empty."""
+    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def count_lines(path: str) -> int | None:
-    """How many lines a plain file has; None where to count would be to read for good."""
+    """Count the lines of a plain file; None if it is compressed or a pipe."""
     if path == STDIN or not Path(path).is_file() or path.lower().endswith((".gz", ".xz")):
         return None
     with Path(path).open("rb") as file:
@@ -105,126 +120,93 @@ def count_lines(path: str) -> int | None:
     return count + (last != b"\n")
 
 
-def _next_line(file: io.BufferedIOBase, path: str, number: int) -> bytes:
-    try:
-        line = file.readline(MAX_LINE_BYTES + 1)
-    except UNREADABLE as error:
-        raise ValueError(f"{path}:{number}: cannot be read on from here: {error}") from error
-    if len(line) > MAX_LINE_BYTES:
-        raise ValueError(f"{path}:{number}: a line of more than {MAX_LINE_BYTES:,} bytes; a text has one sentence a line")
-    return line
-
-
-def _decode(line: bytes, path: str, number: int) -> str:
-    if b"\0" in line:
-        raise ValueError(f"{path}:{number}: a zero byte; this is no text file")
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}:{number}: byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not UTF-8; "
-            "convert the file, for example with iconv"
-        ) from None
-    return text.removeprefix("\ufeff") if number == 1 else text
-
-
 def _read_two_files(src: str, tgt: str) -> Iterator[Pair]:
-    missing = object()
-    lines = itertools.zip_longest(read_lines(src), read_lines(tgt), fillvalue=missing)
-    for number, (one, other) in enumerate(lines, start=1):
-        if one is missing or other is missing:
-            short, long = (src, tgt) if one is missing else (tgt, src)
-            raise ValueError(
+    for number, (one, other) in enumerate(itertools.zip_longest(read_lines(src), read_lines(tgt)), start=1):
+        if one is None or other is None:
+            short, long = (src, tgt) if one is None else (tgt, src)
+            raise UserError(
                 f"{short} ends after line {number - 1}, but {long} goes on; the two must have one line for each other's"
             )
-        yield Pair(one, other)  # type: ignore[arg-type]
+        yield Pair(one, other)
 
 
 def _read_tsv(path: str) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t") if line.strip() else ["", ""]
         if len(columns) < 2:
-            raise ValueError(f"{path}:{number}: no tab; each line must be a source, a tab and a target")
+            raise UserError(f"{path}:{number}: no tab; each line must be a source, a tab and a target")
         yield Pair(columns[0], columns[1])
 
 
 def _read_jsonl(path: str, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
-    """Objects with "src" and "tgt", or with the languages' codes, at the top or under "translation"."""
+    """Read objects with "src" and "tgt", or with the languages' codes, at the top or under "translation"."""
+    names = [("src", "tgt")]
+    if src_lang and tgt_lang and src_lang != tgt_lang:  # one name cannot hold two texts
+        names.append((src_lang, tgt_lang))
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             yield Pair("", "")
             continue
         try:
-            pair = _pair_of(json.loads(line), src_lang, tgt_lang)
-        except (ValueError, RecursionError):
-            raise ValueError(f"{path}:{number}: not JSON; each line must be one object") from None
+            value = json.loads(line)
+        except (ValueError, RecursionError):  # ValueError also if a number has too many digits
+            raise UserError(f"{path}:{number}: not JSON; each line must be one object") from None
+        try:
+            pair = _pair_of(value, names)
+        except UserError as error:
+            raise UserError(f"{path}:{number}: {error}") from None
         if pair is None:
-            by_language = bool(src_lang and tgt_lang) and src_lang != tgt_lang
-            keys = '"src" and "tgt"' + (f', or "{src_lang}" and "{tgt_lang}"' if by_language else "")
-            raise ValueError(f"{path}:{number}: no two texts under {keys}")
+            keys = ", or ".join(f'"{src}" and "{tgt}"' for src, tgt in names)
+            raise UserError(f"{path}:{number}: no two texts under {keys}")
         yield pair
 
 
-def _pair_of(value: Any, src_lang: str, tgt_lang: str) -> Pair | None:
+def _pair_of(value: Any, names: list[tuple[str, str]]) -> Pair | None:
     if isinstance(value, dict) and isinstance(value.get("translation"), dict):
         value = value["translation"]
-    by_language = [] if src_lang == tgt_lang else [(src_lang, tgt_lang)]  # one name cannot hold two texts
-    for src_key, tgt_key in [("src", "tgt"), *by_language]:
-        src, tgt = (value.get(key) if key and isinstance(value, dict) else None for key in (src_key, tgt_key))
+    for keys in names:
+        src, tgt = (value.get(key) if isinstance(value, dict) else None for key in keys)
         if isinstance(src, str) and isinstance(tgt, str):
-            (src + tgt).encode("utf-8")  # raises ValueError where half a surrogate pair is no text
-            return Pair(src, tgt)
+            return Pair(*require_texts((src, tgt), "text"))
     return None
 
 
 def _read_tmx(path: str, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
-    """Translation units that hold both languages, streamed. `de` also finds de-DE. Entities of a file's own are refused:
-    they could name other files, or grow without bound."""
+    """Read the translation units that hold both languages. `de` also finds de-DE. Entities that the file declares are
+    refused: they could name other files, or grow without bound."""
     if not (src_lang and tgt_lang):
-        raise ValueError(f"{path}: a TMX holds many languages; say which with --src-lang and --tgt-lang")
+        raise UserError(f"{path}: a TMX holds many languages; say which with --src-lang and --tgt-lang")
     if src_lang.lower() == tgt_lang.lower():
-        raise ValueError(f"{path}: a TMX tells its two sides apart by language, but both are to be {src_lang}; use a .tsv")
-    reader = _TmxReader(src_lang, tgt_lang)
+        raise UserError(f"{path}: a TMX tells its two sides apart by language, but both are to be {src_lang}; use a .tsv")
+    reader = _TmxReader(path, src_lang, tgt_lang)
     with open_bytes(path) as file:
-        for block in _blocks(file, path):
+        block = b"more"
+        while block:
             try:
+                block = file.read(2**16)
                 yield from reader.feed(block)
+            except UNREADABLE as error:
+                raise UserError(f"{path}: cannot be read to its end: {error}") from error
             except expat.ExpatError as error:
                 what = expat.errors.messages[error.code]
-                raise ValueError(f"{path}:{error.lineno}: not well-formed XML: {what}") from None
+                raise UserError(f"{path}:{error.lineno}: not well-formed XML: {what}") from None
             except LookupError as error:
-                raise ValueError(f"{path}:1: {error}; convert the file to UTF-8") from None
-            except _EntityError:
-                raise ValueError(f"{path}:{reader.line}: declares entities of its own, which are not read") from None
-
-
-def _blocks(file: io.BufferedIOBase, path: str) -> Iterator[bytes]:
-    while True:
-        try:
-            block = file.read(2**16)
-        except UNREADABLE as error:
-            raise ValueError(f"{path}: cannot be read to its end: {error}") from error
-        yield block
-        if not block:
-            return
+                raise UserError(f"{path}:1: {error}; convert the file to UTF-8") from None
 
 
 TMX_MARKUP = ("bpt", "ept", "ph", "it", "ut")
 
 
-class _EntityError(Exception):
-    pass
-
-
 class _TmxReader:
-    """Takes bytes, gives pairs: for each <tu>, the <seg> texts of its <tuv>s by language."""
+    """A parser from bytes to pairs: for each <tu>, the <seg> texts of its <tuv>s by language."""
 
-    def __init__(self, src_lang: str, tgt_lang: str) -> None:
+    def __init__(self, path: str, src_lang: str, tgt_lang: str) -> None:
+        self._path = path
         self._languages = (src_lang.lower(), tgt_lang.lower())
         self._segments: dict[str, str] = {}
         self._language = ""
         self._text: list[str] | None = None
-        self._markup = 0  # how deep in elements that hold formatting, not text
+        self._markup = 0  # depth in elements that hold formatting
         self._ready: list[Pair] = []
         self._parser = expat.ParserCreate(namespace_separator=" ")
         self._parser.StartElementHandler = self._start
@@ -233,20 +215,16 @@ class _TmxReader:
         self._parser.EntityDeclHandler = self._refuse
         self._parser.ExternalEntityRefHandler = self._refuse
 
-    @property
-    def line(self) -> int:
-        return self._parser.CurrentLineNumber
-
     def feed(self, block: bytes) -> Iterable[Pair]:
         self._parser.Parse(block, not block)
         ready, self._ready = self._ready, []
         return ready
 
     def _refuse(self, *_: object) -> int:
-        raise _EntityError
+        raise UserError(f"{self._path}:{self._parser.CurrentLineNumber}: declares entities of its own, which are not read")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
-        name = name.rpartition(" ")[2]  # whatever its namespace
+        name = name.rpartition(" ")[2]  # without its namespace
         if name in TMX_MARKUP:
             self._markup += 1
         elif name == "tu":
@@ -269,11 +247,11 @@ class _TmxReader:
             self._segments.setdefault(self._language, "".join(self._text))
             self._text = None
         elif name == "tu":
-            texts = [self._segment(language) for language in self._languages]
-            if texts[0] is not None and texts[1] is not None:
-                self._ready.append(Pair(texts[0], texts[1]))
+            src, tgt = map(self._segment, self._languages)
+            if src is not None and tgt is not None:
+                self._ready.append(Pair(src, tgt))
 
     def _segment(self, language: str) -> str | None:
-        """The text in just this language, or in a regional kind of it."""
+        """Return the text in this language, or in a regional variety of it."""
         regional = (text for code, text in self._segments.items() if code.startswith(f"{language}-"))
         return self._segments.get(language, next(regional, None))

@@ -1,8 +1,8 @@
-"""Signs of sickness in training: attention that lets no gradient through, or that looks nowhere in particular.
+"""Health of attention in training: whether gradients pass its softmax, and whether it prefers any keys.
 
-Softmax's derivative is diag(y) - yᵀy; its trace is 1 - Σy². `saturation` is Σy²: 1 where one key takes everything and
-nothing can be learnt through the softmax any more (claims M17 and M18). `entropy` is relative: 0 where one key takes all, 1
-where all get the same.
+The derivative of softmax is diag(y) - yyᵀ, with the trace 1 - Σy². `saturation` is Σy²: 1 if one key gets all the weight, so
+that no gradient passes the softmax (claims M17 and M18). `entropy` is relative: 0 if one key gets all the weight, 1 if all
+get the same.
 """
 
 from typing import NamedTuple
@@ -10,9 +10,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from regard.data.batch import AnyBatch
-from regard.model.kinds import Model
 from regard.model.language import LanguageModel
+from regard.model.sequence import EncoderDecoder, SequenceModel
 from regard.model.trace import AttentionTrace, Site
+from regard.train.validation import evaluating
 
 SATURATED, UNIFORM = 0.98, 0.999
 
@@ -27,14 +28,15 @@ class LayerHealth(NamedTuple):
     score_variance: float  # 1 for independent queries and keys of unit variance (claim M16)
 
 
-def attention_health(model: Model, batch: AnyBatch) -> list[LayerHealth]:
-    """Each layer's attention in one pass over a batch, without dropout."""
-    was_training = model.training
-    device = model.output_weight.device
-    inputs = [ids.to(device) for ids in batch.inputs]
-    model.eval()
-    trace = model.trace(inputs[0]) if isinstance(model, LanguageModel) else model.trace(inputs[0], inputs[1])
-    model.train(was_training)
+def attention_health(model: SequenceModel, batch: AnyBatch) -> list[LayerHealth]:
+    """The health of each layer's attention in one pass over a batch, without dropout."""
+    inputs = [ids.to(model.output_weight.device) for ids in batch.inputs]
+    with evaluating(model):
+        if isinstance(model, EncoderDecoder):
+            trace = model.trace(inputs[0], inputs[1])
+        else:
+            assert isinstance(model, LanguageModel)
+            trace = model.trace(inputs[0])
     is_source, is_target = (inputs[n] != model.config.pad_id for n in (0, -1))
     sites: list[tuple[Site, tuple[AttentionTrace, ...], Tensor]] = [
         ("encoder", trace.encoder.self_attention, is_source),
@@ -64,7 +66,7 @@ def _layer_health(site: Site, layer: int, attention: AttentionTrace, is_query: T
 
 
 def complaints(layers: list[LayerHealth], *, warmed_up: bool) -> list[str]:
-    """What a person should know, in words."""
+    """Warnings for the user."""
     found = [
         f"attention has collapsed in {health.site} layer {health.layer + 1}: nearly every query looks at one key "
         f"(saturation {health.saturation:.3f}), and almost no gradient passes its softmax; try a lower train.learning_rate, "

@@ -1,16 +1,16 @@
 """Training: updates, and between them metrics, validation and checkpoints, until the last step, Ctrl-C or a full disk.
 
-Everything an update depends on is either in the checkpoint (weights, moments, the place in the data, sums of metrics)
-or a pure function of the configuration and the step (order, segmentation, dropout). So a run that is killed and continued
-is, on one machine, bit for bit the run that was not.
+Everything that an update depends on is either in the checkpoint (weights, moments, the place in the data, sums of metrics)
+or a function of the configuration and the step (order, segmentation, dropout). On one machine, a run that was killed and
+continued is therefore bit for bit the run that was not.
 """
 
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -18,31 +18,35 @@ from typing import Any
 import torch
 
 import regard
-from regard.checkpoint import Checkpoint, Run, Weights
 from regard.config import RunConfig
 from regard.data.batch import padded
 from regard.data.loader import Loader, begun
-from regard.data.stream import BatchStream, Place
+from regard.data.stream import Place
 from regard.data.windows import TextStream
+from regard.errors import UserError
+from regard.machine.device import advice_on_memory, synchronize
+from regard.machine.processes import Processes
+from regard.run.checkpoint import Checkpoint, DamagedError, Run, Weights
+from regard.run.metrics import append_line, cut_back, size_on_disk
+from regard.settings import read_table
 from regard.text.tokenizer import Tokenizer
 from regard.train.batches import BatchMaker, num_workers
-from regard.train.device import advice_on_memory, synchronize
-from regard.train.distributed import Processes
 from regard.train.health import attention_health, complaints
-from regard.train.keeping import Writer, publish_average, publish_weights, steps_to_average
 from regard.train.learner import Learner
-from regard.train.metrics import Totals, append_line, cut_back, line_of, size_on_disk
 from regard.train.page import write_page
-from regard.train.plan import learner_for, open_training_text, room_for, steps_by_the_clock, with_steps
+from regard.train.plan import open_training_text, steps_by_the_clock, with_steps
 from regard.train.progress import Display, memory_bytes
+from regard.train.road import layout_for, learner_for
+from regard.train.saving import Best, TrainingState, Writer, publish_average, publish_weights, steps_to_average
 from regard.train.tensorboard import EventFiles
-from regard.train.validation import Validation, ValidationText, open_validation
+from regard.train.totals import Totals, line_of
+from regard.train.validation import Validation, open_validation
 
-MOST_LOST = 10  # updates in a row that may have no finite gradient
+MOST_SKIPPED = 10  # updates in a row that may have no finite gradient
 
 
 class StopRequest:
-    """SIGINT and SIGTERM, remembered until an update is done. A second one waits for nothing but a checkpoint that is being
+    """SIGINT and SIGTERM, remembered until an update is done. A second signal waits only for a checkpoint that is being
     written."""
 
     def __init__(self) -> None:
@@ -64,17 +68,8 @@ class StopRequest:
         sys.stderr.write("\nstopping when this step is done and saved; once more stops at once\n")
 
 
-@dataclass(frozen=True)
-class Best:
-    """The checkpoint that validated best, and how many validations ago that was."""
-
-    step: int
-    validation: Validation
-    age: int = 0
-
-
 class Training:
-    """A run under way. Every process has one; the main one also writes and talks."""
+    """A run under way. Every process has one; that of the main process also writes and reports."""
 
     def __init__(self, run: Run, config: RunConfig, device: torch.device, processes: Processes) -> None:
         torch.set_num_threads(config.train.threads)
@@ -85,76 +80,57 @@ class Training:
         folder = run.data_folder(config)
         tokenizer = Tokenizer.load(run.folder)
         if not tokenizer.is_in(folder):
-            raise ValueError(f"{folder} is not the text this run was begun with: its subwords are others")
+            raise UserError(f"{folder} is not the text this run was begun with: its subwords differ")
         self.stream = open_training_text(folder, config.model, config.train, tokenizer)
         self.valid = open_validation(config, folder, tokenizer, batch_tokens=max(2048, self.stream.batch_tokens))
-        room = room_for(config.model, config.train, device, processes, self.stream)
-        self._make = BatchMaker(self.stream, config.train.accumulation, processes, room)
-        opened = partial(BatchMaker.opened, run.folder, folder, config, processes, room)
-        workers = begun(opened, num_workers(config.train, device, processes))  # they open theirs while the learner is made
+        self._layout = layout_for(config.model, config.train, device, processes, self.stream)
+        self._make = BatchMaker(self.stream, config.train.accumulation, processes, self._layout)
+        opened = partial(BatchMaker.opened, run.folder, folder, config, processes, self._layout)
+        workers = begun(opened, num_workers(config.train, device, processes))  # begin before the learner is made
         self._loader, self._num_lost = Loader(self._make, workers), 0
-        # On a CPU, which has no workers but in tests, whoever makes batches ahead takes time from who learns.
+        # On a CPU, making batches ahead would take time from the updates.
         self._is_ahead = device.type == "cuda" or bool(workers)
         with self.advice_on_memory():
-            self.learner = learner_for(config.model, config.train, device, processes, room)
-        self._writer = Writer(beside=device.type == "cuda")  # a CPU's weights change in place, and its cores are busy
+            self.learner = learner_for(config.model, config.train, device, processes, self._layout)
+        self._writer = Writer(beside=device.type == "cuda")  # on a CPU, weights change in place
         self.totals = Totals(device)
         self.place = Place(0, 0)
         self.best: Best | None = None
         self._began = self._interval_began = time.perf_counter()
         self._seconds_before = self._validation_seconds = 0.0
-        self._lost_in_a_row = 0
-        self._require_positions()
-
-    def _require_positions(self) -> None:
-        """Learned positions end; to find that out when validating would be late."""
-        model = self.config.model
-        if model.kind != "transformer" or model.positions != "learned":
-            return
-        assert isinstance(self.stream, BatchStream) and isinstance(self.valid, ValidationText)
-        for name, store in (("training", self.stream.store), ("validation", self.valid.store)):
-            longest = int(max(store.src.lengths.max(), store.tgt.lengths.max())) + 1
-            if longest > model.max_positions:
-                raise ValueError(
-                    f"the longest {name} text has {longest} tokens, but there are {model.max_positions} learned positions; "
-                    "set model.max_positions, or data.cleaning.max_tokens"
-                )
+        self._skipped_in_a_row = 0
 
     def close(self) -> None:
-        """Ends those who make batches."""
+        """Stop the processes that make batches."""
         self._loader.close()
 
-    def continue_from(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.state
-        self.learner.restore(checkpoint.weights, checkpoint.optimizer, state["step"])
-        self.place = Place(*state["place"])
-        self._seconds_before = state.get("seconds", 0.0)
-        self.totals.restore(state["totals"])
+    def continue_from(self, checkpoint: Checkpoint, display: Display) -> None:
+        """Restore a checkpoint, with a warning if it cannot be continued bit for bit."""
+        state = read_table(TrainingState, checkpoint.state, "state.json")
+        if list(state.data) != self.stream.sizes():
+            raise UserError(f"{self.run.data_folder(self.config)} is not the text this run was begun with")
+        if state.torch != torch.__version__:
+            display.warn(
+                f"this run was saved by torch {state.torch} and goes on with {torch.__version__}: not bit for bit the same"
+            )
+        self.learner.restore(checkpoint.weights, checkpoint.optimizer, state.step)
+        self.place, self.best = Place(*state.place), state.best
+        self._seconds_before = state.seconds
+        self.totals.restore(state.totals)
         if self.processes.is_main:
-            cut_back(self.run.metrics_path, state["metrics_bytes"], is_needed=True)
-            cut_back(self.run.timing_path, state["timing_bytes"], is_needed=False)
+            cut_back(self.run.metrics_path, state.metrics_bytes, is_needed=True)
+            cut_back(self.run.timing_path, state.timing_bytes, is_needed=False)
         else:
-            self.totals.sums[:2] = 0.0  # the main process has those of all
-        if (best := state["best"]) is not None:
-            self.best = Best(best["step"], Validation(**best["validation"]), best["age"])
-
-    def complaint_about(self, checkpoint: Checkpoint) -> str | None:
-        """Why it cannot be continued bit for bit. Other text is an error: the checkpoint's place would be another."""
-        if checkpoint.state["data"] != self.stream.sizes():
-            raise ValueError(f"{self.run.data_folder(self.config)} is not the text this run was begun with")
-        saved_by = checkpoint.state["torch"]
-        if saved_by == torch.__version__:
-            return None
-        return f"this run was saved by torch {saved_by} and goes on with {torch.__version__}: not bit for bit the same"
+            self.totals.sums[:2] = 0.0  # the main process has the losses of all
 
     def try_largest_batches(self) -> None:
-        """So that too little memory is found out now. To our own kernels all batches are alike, and they have tried one; but
-        what they use stays theirs, so that validation needs memory of its own."""
-        if not isinstance(self.learner, Learner):
-            with self.advice_on_memory():
-                self.valid.rehearse(self.learner.model.eval())
-            return
+        """Find out now whether memory is too small. The GPU's kernels have tried a batch, and all of theirs are of one size;
+        but they keep their memory, so that validation needs more."""
         with self.advice_on_memory():
+            if self._layout is not None:
+                self.valid.rehearse(self.learner.model.eval())
+                return
+            assert isinstance(self.learner, Learner)
             (following, *_), _ = self.stream.following(self.place, 1)
             for place in self.stream.largest(following.epoch):
                 self.learner.loss(padded(self.stream.batch(place))).total.backward()
@@ -171,12 +147,12 @@ class Training:
         )
 
     def steps_within(self, minutes: float) -> tuple[int, int]:
-        """How many updates that time has room for, and how often to validate on the way, which shall take no more than a
-        sixth of it. Measured, and then everything put back."""
+        """The number of updates for which there is time, and how often to validate, which shall take at most a sixth of it.
+        Both are measured, and then the run returns to its beginning."""
         weights = {name: tensor.clone() for name, tensor in self.learner.weights().items()}
         seconds: list[float] = []
         place, enough = Place(0, 0), max(2.0, min(10.0, 1.5 * minutes))
-        # Asked of the main process: clocks differ, and all must do as many.
+        # The main process decides, because clocks differ.
         while self.processes.from_main(len(seconds) < 4 or (len(seconds) < 50 and sum(seconds[1:]) < enough)):
             began = time.perf_counter()
             place = self._update(place)
@@ -189,9 +165,9 @@ class Training:
         self._loader.pause()
         self.learner.restore(weights, {}, 0)
         self.totals.clear()
-        times = min(10, max(1, int(10 * minutes / validation) - 1))  # and once more in the end, of the average
+        times = min(10, max(1, int(10 * minutes / validation) - 1))  # and once more at the end
         budget = max(60 * minutes - (times + 1) * validation, 30 * minutes)
-        per_update = sum(seconds[2:]) / len(seconds[2:])  # the first ones also warm up
+        per_update = sum(seconds[2:]) / len(seconds[2:])  # without the first two, which include the warm-up
         steps = self.processes.from_main(max(1, round(budget / per_update)))
         return steps, self.processes.from_main(-(-steps // times))
 
@@ -201,78 +177,77 @@ class Training:
         return self._make.after(place)
 
     def go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
-        """Until the last step, or until it stops early."""
+        """Train until the last step, or until validation has not improved for long enough."""
         self._began = self._interval_began = time.perf_counter()
         try:
-            self._go(display, stop, events)
+            while self.learner.step < self.config.train.steps:
+                if self.best is not None and 0 < self.config.train.patience <= self.best.age:
+                    break
+                self._step(display, stop, events)
         finally:
             self._writer.wait()
 
-    def _go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
-        while self.learner.step < self.config.train.steps and not self._has_lost_patience():
-            train = self.config.train
-            self.place = self._update(self.place)
-            self._writer.raise_error()  # now, not when the next checkpoint is due
-            step = self.learner.step
-            display.step(step)
-            is_last = step == train.steps
-            if step % train.log_every == 0 or is_last:
-                self._log(display, events)
-            pause_began = time.perf_counter()
-            if step % train.valid_every == 0 or is_last:
-                display.doing("validating")
-                self._validate(display, events)
-                self._validation_seconds = self._note("validation_seconds", pause_began)
-            is_scheduled = self._is_saved_at(step)
-            if is_scheduled:
-                save_began = time.perf_counter()
-                self._begin_to_save(scheduled=True)
-                self._publish()
-                self._note("saving_seconds", save_began)
-                self._plan_anew(display)
-            self._interval_began += time.perf_counter() - pause_began
-            if signum := self.processes.largest(stop.signum):
-                if not is_scheduled:
-                    self.save(scheduled=False)
-                self._writer.wait()
-                display.say(f"stopped after step {step:,}, which is saved; the same command continues from there")
-                raise SystemExit(128 + signum)
+    def _step(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
+        """One update, and what is due after it."""
+        train = self.config.train
+        self.place = self._update(self.place)
+        self._writer.raise_error()
+        step = self.learner.step
+        display.step(step)
+        is_last = step == train.steps
+        if step % train.log_every == 0 or is_last:
+            self._log(display, events)
+        pause_began = time.perf_counter()
+        if step % train.valid_every == 0 or is_last:
+            display.doing("validating")
+            self._validate(display, events)
+            self._validation_seconds = self._note("validation_seconds", pause_began)
+        is_scheduled = step % train.save_every == 0 or step % train.valid_every == 0 or is_last
+        if is_scheduled:
+            save_began = time.perf_counter()
+            self._begin_to_save(scheduled=True)
+            if self.processes.is_main:
+                best = self.best.step if self.best else 0
+                self._writer.do(partial(publish_average, self.run, self.config, step=step, best=best))
+            self._note("saving_seconds", save_began)
+            self._plan_again(display)
+        self._interval_began += time.perf_counter() - pause_began
+        if signum := self.processes.largest(stop.signum):
+            if not is_scheduled:
+                self.save(scheduled=False)
+            self._writer.wait()
+            display.say(f"stopped after step {step:,}, which is saved; the same command continues from there")
+            raise SystemExit(128 + signum)
 
-    def _plan_anew(self, display: Display) -> None:
-        """Where a run goes by the clock. Only after a checkpoint, which then belongs to the new plan: what continues from it
-        does as the run did."""
-        steps = steps_by_the_clock(
-            self.config, step=self.learner.step, seconds=self._seconds(), reserve=self._validation_seconds
-        )
+    def go_by(self, config: RunConfig) -> None:
+        """Follow another plan, with another number of steps, from the next update on."""
+        self.config = config
+        self.learner.config = config.train
+
+    def _plan_again(self, display: Display) -> None:
+        """Adjust the number of steps of a run by the clock. This happens only after a checkpoint, which belongs to the new
+        plan, so that a run that continues from it does as this one."""
+        config, step, reserve = self.config, self.learner.step, self._validation_seconds
+        steps = steps_by_the_clock(config, step=step, seconds=self._seconds(), reserve=reserve)
         steps = self.processes.from_main(steps)
-        if steps == self.config.train.steps:
+        if steps == config.train.steps:
             return
-        self.config = with_steps(self.config, steps)
-        self.learner.config = self.config.train
+        config = with_steps(config, steps)
+        self.go_by(config)
         display.plan(steps)
         if self.processes.is_main:
-            config = self.config
             self._writer.do(lambda: self.run.write_config(config, self.run.read_weights(), regard.__version__))
 
     def _seconds(self) -> float:
-        """Spent on this run so far, by all who worked on it."""
+        """The time spent on training this run, before it was continued as well."""
         return self._seconds_before + time.perf_counter() - self._began
 
     def _note(self, what: str, began: float) -> float:
-        """How long it took, which is also written down."""
+        """Return the time since `began`, and add it to the log."""
         seconds = time.perf_counter() - began
         if self.processes.is_main:
             append_line(self.run.timing_path, {"step": self.learner.step, what: seconds})
         return seconds
-
-    def _is_saved_at(self, step: int) -> bool:
-        """Whether a checkpoint belongs to this step, by the plan as it is now."""
-        train = self.config.train
-        return step % train.save_every == 0 or step % train.valid_every == 0 or step == train.steps
-
-    def _has_lost_patience(self) -> bool:
-        patience = self.config.train.patience
-        return bool(patience) and self.best is not None and self.best.age >= patience
 
     def _log(self, display: Display, events: EventFiles) -> None:
         self.processes.sum(self.totals.sums[:2])  # losses; the rest is the same for all
@@ -280,98 +255,76 @@ class Training:
         self.totals.clear()
         seconds = time.perf_counter() - self._interval_began
         self._interval_began = time.perf_counter()
-        line = {"step": self.learner.step, "epoch": self.place.epoch, **line_of(totals)}
-        line["learning_rate"] = self.learner.learning_rate
-        timing = {
-            "step": self.learner.step,
-            "seconds": seconds,
-            "tokens_per_second": line["tokens"] / seconds,
-            "memory_bytes": memory_bytes(),
-        }
+        step = self.learner.step
+        line = {"step": step, "epoch": self.place.epoch, **line_of(totals), "learning_rate": self.learner.learning_rate}
+        speed = line["tokens"] / seconds
         if self.processes.is_main:
             append_line(self.run.metrics_path, line)
+            timing = {"step": step, "seconds": seconds, "tokens_per_second": speed, "memory_bytes": memory_bytes()}
             append_line(self.run.timing_path, timing)
-            events.add(line | {"tokens_per_second": timing["tokens_per_second"]})
-        display.line(
-            self.learner.step,
-            nll=line["nll"],
-            learning_rate=line["learning_rate"],
-            tokens_per_second=timing["tokens_per_second"],
-        )
+            events.add(line | {"tokens_per_second": speed})
+        display.line(line, speed)
         if line["skipped"]:
             display.warn(f"{line['skipped']} of the last updates had no finite gradient and changed nothing")
         if self._loader.num_lost > self._num_lost:
             self._num_lost = self._loader.num_lost
             display.warn(f"{self._num_lost} of the processes that make batches are gone; is memory short? The others go on")
-        self._lost_in_a_row = 0 if line["tokens"] else self._lost_in_a_row + line["skipped"]
-        if self._lost_in_a_row >= MOST_LOST:
-            raise ValueError(
-                f"no gradient was finite in the {self._lost_in_a_row} updates before step {self.learner.step:,}; the last "
+        self._skipped_in_a_row = 0 if line["tokens"] else self._skipped_in_a_row + line["skipped"]
+        if self._skipped_in_a_row >= MOST_SKIPPED:
+            raise UserError(
+                f"no gradient was finite in the {self._skipped_in_a_row} updates before step {step:,}; the last "
                 "checkpoint is from before that. Try a lower train.learning_rate, a longer train.warmup or train.clip_norm=1"
             )
 
     def _validate(self, display: Display, events: EventFiles) -> None:
-        """On the main process; the others wait for it at their next exchange."""
+        """Validate on the main process; the others wait for it at their next exchange."""
         if not self.processes.is_main:
             return
-        step = self.learner.step
+        step, best = self.learner.step, self.best
         validation = self.valid.validate(self.learner.model)
-        is_best = self.best is None or validation.is_better_than(self.best.validation)
-        if self.best is None or is_best:
-            self.best = Best(step, validation)
-        else:
-            self.best = replace(self.best, age=self.best.age + 1)
+        is_best = best is None or validation.is_better_than(best.validation)
+        self.best = Best(step, validation) if best is None or is_best else replace(best, age=best.age + 1)
         layers = attention_health(self.learner.model, self.valid.sample())
         line: dict[str, Any] = {"step": step, "valid_nll": validation.nll, "valid_perplexity": validation.perplexity}
         line |= {} if validation.bleu is None else {"valid_bleu": validation.bleu}
-        line["attention"] = [layer._asdict() for layer in layers]
-        append_line(self.run.metrics_path, line)
-        events.add({key: value for key, value in line.items() if key != "attention"})
+        append_line(self.run.metrics_path, line | {"attention": [layer._asdict() for layer in layers]})
+        events.add(line)
         display.validation(step, validation, is_best=is_best)
         for complaint in complaints(layers, warmed_up=step > max(1000, self.config.train.warmup)):
             display.warn(complaint)
 
     def save(self, *, scheduled: bool = True) -> None:
-        """On the disk when this returns."""
+        """Save a checkpoint, and wait until it is on the disk."""
         self._begin_to_save(scheduled=scheduled)
         self._writer.wait()
 
     def _begin_to_save(self, *, scheduled: bool) -> None:
-        """Shared: the others may have to wait, or to stop early. What is saved because of a signal is not `scheduled`, and
-        never averaged: a run that was stopped ends like one that was not."""
-        best = self.best
-        age = self.processes.from_main(best.age if best else 0)
-        if not self.processes.is_main:
-            self.best = Best(0, Validation(0.0, None), age)
+        """Take the state of all processes, and begin to write it. A checkpoint that is not `scheduled`, but due to a signal,
+        is never averaged, so that a run that was stopped ends like one that was not."""
+        age = self.processes.from_main(self.best.age if self.best else 0)
         self.processes.sum(self.totals.sums[:2])
         if not self.processes.is_main:
+            self.best = Best(0, Validation(0.0, None), age)  # only its age matters here
             self.totals.sums[:2] = 0.0
             return
-        state = {
-            "step": self.learner.step,
-            "place": list(self.place),
-            "seconds": self._seconds(),
-            "scheduled": scheduled,
-            "totals": self.totals.to_list(),
-            "best": None if best is None else asdict(best),
-            "metrics_bytes": size_on_disk(self.run.metrics_path),
-            "timing_bytes": size_on_disk(self.run.timing_path),
-            "data": self.stream.sizes(),
-            "torch": torch.__version__,
-        }
-        self._writer.wait()  # there is memory for one checkpoint beside the model, not for more
-        checkpoint = Checkpoint(self.learner.weights(), self.learner.optimizer_state(), state)
-        self._writer.do(partial(self.run.save_checkpoint, self.learner.step, checkpoint))
-
-    def _publish(self) -> None:
-        """When the checkpoint is there, what translates follows."""
-        if self.processes.is_main:
-            best = self.best.step if self.best else 0
-            self._writer.do(partial(publish_average, self.run, self.config, step=self.learner.step, best=best))
+        state = TrainingState(
+            step=self.learner.step,
+            place=self.place,
+            seconds=self._seconds(),
+            scheduled=scheduled,
+            totals=tuple(self.totals.to_list()),
+            best=self.best,
+            metrics_bytes=size_on_disk(self.run.metrics_path),
+            timing_bytes=size_on_disk(self.run.timing_path),
+            data=tuple(self.stream.sizes()),
+            torch=torch.__version__,
+        )
+        self._writer.wait()  # memory need only hold one checkpoint beside the model
+        checkpoint = Checkpoint(self.learner.weights(), self.learner.optimizer_state(), asdict(state))
+        self._writer.do(partial(self.run.save_checkpoint, state.step, checkpoint))
 
     def finish(self, display: Display) -> None:
-        """Chooses the weights that translate: the average of the last checkpoints, or the best one if that validates
-        better."""
+        """Choose the weights that translate: the average of the last checkpoints, or the best one if it validates better."""
         if not self.processes.is_main:
             return
         display.doing("validating the average")
@@ -384,9 +337,10 @@ class Training:
         append_line(self.run.metrics_path, line)
         weights, score = Weights("average", steps, self.learner.step, final=True), average
         best = self.best
-        if best is not None and best.validation.is_better_than(average) and self.run.has_weights(best.step):
-            weights, score = weights._replace(what="best", steps=(best.step,)), best.validation
-            tensors, _ = self.run.averaged_weights([best.step])
+        if best is not None and best.validation.is_better_than(average):
+            with suppress(DamagedError):
+                tensors, _ = self.run.averaged_weights([best.step])
+                weights, score = weights._replace(what="best", steps=(best.step,)), best.validation
         publish_weights(self.run, self.config, tensors, weights)
         write_page(self.run, self.config)
         does = "generates" if self.config.model.kind == "language" else "translates"

@@ -1,8 +1,8 @@
-"""Muon (Jordan et al. 2024): the matrices of linear maps go where their gradients' mean points, in all directions as far.
+"""Muon (Jordan et al. 2024): update the matrices of linear maps by the orthogonal matrix nearest to their gradients' mean.
 
-A mean of gradients says of few directions much and of most little. Its nearest orthogonal matrix says the same of all, so
-that a map learns in an update what is rare, too. Everything that is no such map (embeddings and the output, biases, norms,
-an RNN's gates) is left to Adam. Steps are as large as Adam's would be (Liu et al. 2025), and so is the learning rate.
+A mean of gradients has few large singular values; those of its nearest orthogonal matrix are all 1, so that a map also
+learns what is rare. All other parameters (embeddings and the output, biases, norms, an RNN's gates) are left to Adam.
+Updates are scaled to the size of Adam's (Liu et al. 2025), so that the learning rate is the same.
 """
 
 import math
@@ -12,18 +12,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.model.initialisation import num_stacked
-from regard.model.layers import one_dnn_multiplies
+from regard.model.onednn import one_dnn_multiplies
 
 MOMENTUM = 0.95
 ITERATIONS = 5
-# Of x ↦ ax + bx³ + cx⁵, which in so many iterations brings singular values from (0.002, 1] to between 0.68 and 1.21.
+# x ↦ ax + bx³ + cx⁵ brings singular values from (0.002, 1] to between 0.68 and 1.21 in so many iterations.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-MEAN = "mean"  # what a checkpoint calls that of a parameter's gradients
+MEAN = "mean"  # the name of a gradient's running mean in a checkpoint
 STEP = 0.2  # the root mean square of an update, over the learning rate
 
 
 def maps_of(model: nn.Module) -> dict[str, tuple[int, int]]:
-    """The parameters that hold linear maps, and of what shape these are: one, or several below each other."""
+    """The parameters that hold linear maps, one or several stacked, and the shape of each map."""
     found = {}
     for name, weight in model.named_parameters():
         owner = model.get_submodule(name.rpartition(".")[0])
@@ -33,7 +33,7 @@ def maps_of(model: nn.Module) -> dict[str, tuple[int, int]]:
 
 
 def orthogonal(x: Float[Tensor, "N O I"], dtype: torch.dtype) -> Float[Tensor, "N O I"]:
-    """About UVᵀ of each matrix UΣVᵀ, by Newton–Schulz iterations: matrix products alone, in an arithmetic of this type."""
+    """Approximate UVᵀ of each matrix UΣVᵀ by Newton–Schulz iterations in this dtype."""
     a, b, c = COEFFICIENTS
     is_tall = x.shape[1] > x.shape[2]
     y = x.mT if is_tall else x
@@ -54,15 +54,15 @@ def muon_(
     skipped: Float[Tensor, ""],
     dtype: torch.dtype,
 ) -> None:
-    """One update of maps of one shape, and of their gradients' running means; if it is `skipped`, of neither."""
-    grads = torch.where(skipped > 0, means, grads)  # which leaves them where they are
+    """Update maps of one shape and the running means of their gradients, unless the update is `skipped`."""
+    grads = torch.where(skipped > 0, means, grads)  # leaves the means unchanged
     means.lerp_(grads, 1.0 - MOMENTUM)
-    step = STEP * math.sqrt(max(values.shape[1:])) * rate * (1.0 - skipped)  # an orthogonal matrix has entries this small
-    values.sub_(step * orthogonal(torch.lerp(grads, means, MOMENTUM), dtype))  # Nesterov's: as if it came once more
+    step = STEP * math.sqrt(max(values.shape[1:])) * rate * (1.0 - skipped)  # the entries of an orthogonal matrix are small
+    values.sub_(step * orthogonal(torch.lerp(grads, means, MOMENTUM), dtype))  # Nesterov momentum
 
 
 class Muon:
-    """Moves those of a model's parameters that are linear maps."""
+    """The optimizer of a model's linear maps."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self._parameters = dict(model.named_parameters())

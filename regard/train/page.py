@@ -1,11 +1,9 @@
-"""`training.html`: the run's curves in one file that needs no network."""
+"""Write `training.html`: the curves of a run in one file that needs no network."""
 
-import json
-from importlib.resources import files
-
-from regard.checkpoint import Run, write_atomically
 from regard.config import RunConfig
-from regard.train.metrics import read_lines
+from regard.pages.template import filled
+from regard.run.checkpoint import Run, write_atomically
+from regard.run.metrics import read_lines
 
 MOST_POINTS = 2000  # of a curve; a screen has no more
 
@@ -21,13 +19,11 @@ def write_page(run: Run, config: RunConfig) -> None:
         "validation": thinned([line for line in metrics if "valid_nll" in line]),
         "timing": thinned([line for line in read_lines(run.timing_path) if "tokens_per_second" in line]),
     }
-    template = files("regard.train").joinpath("training.html").read_text(encoding="utf-8")
-    # "<" could end the script it stands in.
-    page = template.replace("/*DATA*/null", json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"))
+    page = filled("regard.train", "training.html", data)
     write_atomically(run.folder / "training.html", page.encode("utf-8", errors="replace"))
 
 
 def thinned(lines: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Evenly, and always with the last."""
+    """Keep at most MOST_POINTS lines, evenly spaced and always the last."""
     every = -(-len(lines) // MOST_POINTS) or 1
     return [line for number, line in enumerate(lines, start=1) if number % every == 0 or number == len(lines)]

@@ -1,41 +1,39 @@
-"""What a run settles when it begins: everything that was left to be chosen, once, so that it never changes again."""
+"""Settle the settings that a user left open, once, when a run begins."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import torch
 
-from regard.config import AUTO, ModelConfig, RunConfig, TrainConfig
+from regard.config import AUTO, ModelConfig, RunConfig, TrainConfig, train_preset
 from regard.data.batch import AnyBatch, Batch, TextBatch
 from regard.data.batching import PairLengths, epoch_batches, epoch_pairs, padding_share
 from regard.data.report import pair_weights, read_report
 from regard.data.store import PairStore, TextStore
 from regard.data.stream import BatchStream
 from regard.data.windows import Stream, TextStream
-from regard.model.packing import Room, unserved
+from regard.errors import UserError
+from regard.machine.device import find_device
+from regard.machine.processes import Processes
+from regard.settings import Table
 from regard.text.tokenizer import PAD_ID, Tokenizer
-from regard.train.device import find_device, runs_kernels
-from regard.train.distributed import Processes
 from regard.train.learner import Learner
-from regard.train.metrics import Totals
+from regard.train.schedule import paper_peak
+from regard.train.totals import Totals
 
-if TYPE_CHECKING:
-    from regard.train.fused import FusedLearner
-
-AnyLearner: TypeAlias = "Learner | FusedLearner"
 MAX_PADDING = 0.05
-SMALLEST_BATCH = 512  # tokens of one of an update's batches; below, arithmetic would be done in crumbs
+SMALLEST_BATCH = 512  # tokens; smaller batches are inefficient
 EPOCHS = 30
 FOLLOW_STEPS = ("steps", "warmup", "log_every", "valid_every", "save_every")
-TELLING_SECONDS = 2.0  # from then on, the time that steps took says something
-PLAN_STANDS_FROM = 0.75  # of a run
-WORTH_A_PLAN = 0.03  # of the steps; less is not worth another learning rate
-COMPILE_PAYS = 10_000  # updates of a GPU; compiling takes two minutes and saves a quarter of each (EXPERIMENTS.md)
+FIRST_PLAN_SECONDS = 2.0  # of training, before which speed cannot be told
+LAST_PLAN = 0.75  # of a run, after which its plan stays
+LEAST_CHANGE = 0.03  # of the number of steps; a smaller change is not worth another learning rate
+COMPILE_PAYS = 10_000  # updates on a GPU; compiling takes two minutes and saves a quarter of each (EXPERIMENTS.md)
 
 
-def open_stream(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> BatchStream:
-    """The training text of a prepared folder."""
+def open_stream(folder: Path, config: TrainConfig, tokenizer: Tokenizer, *, longest: int = 2**20) -> BatchStream:
+    """The training text of a prepared folder, for a model that takes up to `longest` tokens a side."""
     return BatchStream(
         store=PairStore.open(folder, "train"),
         tokenizer=tokenizer,
@@ -44,96 +42,61 @@ def open_stream(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> Batc
         seed=config.seed,
         bpe_dropout=config.bpe_dropout,
         packed=config.kernels == "on",
+        longest=longest,
     )
 
 
 def open_training_text(folder: Path, model: ModelConfig, config: TrainConfig, tokenizer: Tokenizer) -> Stream:
-    """The same for any kind of model: pairs, or texts for a language model."""
+    """The training text of a prepared folder for any kind of model: pairs, or texts for a language model."""
     if TextStore.is_in(folder) != (model.kind == "language"):
         holds, wants = ("plain text", "pairs") if TextStore.is_in(folder) else ("pairs", "plain text")
-        raise ValueError(f"{folder} holds {holds}, but a model of kind {model.kind} learns from {wants}")
+        raise UserError(f"{folder} holds {holds}, but a model of kind {model.kind} learns from {wants}")
     if model.kind != "language":
-        return open_stream(folder, config, tokenizer)
+        if model.kind == "transformer" and model.positions == "learned":
+            _require_positions(folder, model)
+        return open_stream(folder, config, tokenizer, longest=model.longest_sequence)
     return TextStream(
         store=TextStore.open(folder, "train"),
         weights=pair_weights(read_report(folder)["corpora"]),
         context=model.context,
-        batch_tokens=max(batch_tokens(config), model.context),  # a window is the least there is
+        batch_tokens=max(batch_tokens(config), model.context),  # at least one window
         seed=config.seed,
     )
 
 
-def with_kernels(config: TrainConfig, model: ModelConfig, num_processes: int) -> TrainConfig:
-    """Whether our own kernels train this model, decided."""
-    obstacle = _obstacle(config, model, num_processes)
-    if config.kernels == "on" and obstacle:
-        raise ValueError(f"train.kernels is on, but our own kernels do not serve {obstacle}; leave it at auto")
-    return replace(config, kernels="off" if obstacle else "on") if config.kernels == "auto" else config
-
-
-def _obstacle(config: TrainConfig, model: ModelConfig, num_processes: int) -> str | None:
-    device = find_device(config.device)
-    if not runs_kernels(device) or (device.type == "cpu" and config.kernels != "on"):
-        return f"the device {device}"
-    if config.compile == "on":
-        return "models under torch.compile"
-    if num_processes > 1:
-        return "several processes"
-    if config.precision not in ("auto", "bfloat16") and not (config.kernels == "on" and config.precision == "float32"):
-        return f"arithmetic in {config.precision}"
-    return unserved(model)
-
-
-def room_for(
-    model: ModelConfig, config: TrainConfig, device: torch.device, processes: Processes, stream: Stream
-) -> Room | None:
-    """Of the batches that our own kernels learn from; None where torch's do. What was begun with ours can go on elsewhere,
-    over the same batches."""
-    if config.kernels != "on" or processes.count > 1 or not runs_kernels(device):
-        return None
-    assert isinstance(stream, BatchStream)
-    copies = 2 if config.r_drop else 1  # whose dropout differs, as their rows do
-    return Room(*stream.room(), model.src_vocab_size, model.tgt_vocab_size, model.pad_id, copies)
-
-
-def learner_for(
-    model: ModelConfig, config: TrainConfig, device: torch.device, processes: Processes, room: Room | None
-) -> AnyLearner:
-    if room is None:
-        return Learner(model, config, device, processes)
-    from regard.train.fused import FusedLearner
-
-    return FusedLearner(model, config, device, room)
+def _require_positions(folder: Path, model: ModelConfig) -> None:
+    """Raise an error if a training or validation text has more tokens than the model has learned positions."""
+    for split, name in (("train", "training"), ("valid", "validation")):
+        store = PairStore.open(folder, split)
+        longest = int(max(store.src.lengths.max(), store.tgt.lengths.max())) + 1
+        if longest > model.longest_sequence:
+            raise UserError(
+                f"the longest {name} text has {longest} tokens, but there are {model.max_positions} learned positions; "
+                "set model.max_positions, or data.cleaning.max_tokens"
+            )
 
 
 def settled(config: TrainConfig, stream: Stream, num_processes: int) -> TrainConfig:
-    """Without `steps` where they come from `minutes`: those need a model to measure with."""
+    """Settle all settings, except those that depend on the number of steps if that is to be measured, for `minutes`."""
     device = find_device(config.device)
-    on_gpu = device.type == "cuda"
-    precision = config.precision if config.precision != "auto" else ("bfloat16" if on_gpu else "float32")
-    accumulation = config.accumulation or accumulation_for(stream, config.batch_tokens, num_processes)
     config = replace(
         config,
         device=device.type if config.device == "auto" else config.device,
-        precision=precision,
-        accumulation=accumulation,
+        precision=config.precision if config.precision != "auto" else ("bfloat16" if device.type == "cuda" else "float32"),
+        accumulation=config.accumulation or accumulation_for(stream, config.batch_tokens, num_processes),
         threads=config.threads or torch.get_num_threads(),
     )
     if config.steps == 0 and config.minutes == 0:
-        updates = len(replace(stream, batch_tokens=batch_tokens(config)).epoch(0)) / accumulation
+        updates = len(replace(stream, batch_tokens=batch_tokens(config)).epoch(0)) / config.accumulation
         config = replace(config, steps=min(100_000, max(2000, round(EPOCHS * updates))))
     return with_intervals(config) if config.steps else config
 
 
 def with_intervals(config: TrainConfig) -> TrainConfig:
-    """What depends on the number of steps."""
+    """Settle what depends on the number of steps."""
     assert config.steps > 0
-    compiles = (
-        config.kernels != "on"
-        and config.device.startswith("cuda")
-        and config.steps >= COMPILE_PAYS
-        and not config.deterministic
-    )
+    on_gpu = config.device.startswith("cuda")
+    compiles = on_gpu and config.kernels != "on" and config.steps >= COMPILE_PAYS and not config.deterministic
     return replace(
         config,
         compile=config.compile if config.compile != "auto" else ("on" if compiles else "off"),
@@ -144,40 +107,56 @@ def with_intervals(config: TrainConfig) -> TrainConfig:
     )
 
 
-def left_to_the_plan(config: TrainConfig) -> tuple[str, ...]:
-    """What depends on the number of steps and was not given."""
-    return tuple(name for name in FOLLOW_STEPS if getattr(config, name) == 0)
+def left_to_the_plan(given: Table) -> tuple[str, ...]:
+    """The settings that depend on the number of steps and were not given, or given as 0."""
+    return tuple(name for name in FOLLOW_STEPS if not given.get(name))
+
+
+def default_warmup(config: RunConfig) -> int:
+    """The warm-up of a run's preset; 0 if it follows from the number of steps."""
+    return TrainConfig(**train_preset(config.preset, config.model.kind, paper=config.paper)).warmup
+
+
+def with_default_warmup(config: RunConfig) -> RunConfig:
+    """Set the preset's warm-up, limited to half of the steps so that the learning rate also falls. Its peak is that of the
+    whole warm-up; by equation 3, it would be higher after a shorter one."""
+    default, train = default_warmup(config), config.train
+    warmup = min(default, max(1, train.steps // 2))
+    peak = paper_peak(config.model.d_model, default) if warmup < default else 0.0
+    return replace(config, train=replace(train, warmup=warmup, learning_rate=train.learning_rate or peak))
 
 
 def steps_by_the_clock(config: RunConfig, *, step: int, seconds: float, reserve: float) -> int:
-    """How many steps a run of so many minutes will have, now that `step` of them took so many seconds: machines do not keep
-    the speed of their first ones. What is left after the last step, `reserve`, counts as well. In the last quarter, of
-    steps and of time, the learning rate comes down as planned."""
+    """The number of steps for a run by the clock, whose first `step` steps took so many seconds, and which needs `reserve`
+    seconds after the last one. It stays as planned in the last quarter of both steps and time."""
     train = config.train
-    is_last_quarter = step > PLAN_STANDS_FROM * train.steps and seconds > PLAN_STANDS_FROM * 60 * train.minutes
-    if "steps" not in config.planned or seconds < TELLING_SECONDS or is_last_quarter:
+    is_last_quarter = step > LAST_PLAN * train.steps and seconds > LAST_PLAN * 60 * train.minutes
+    if "steps" not in config.planned or seconds < FIRST_PLAN_SECONDS or is_last_quarter:
         return train.steps
     left = 60 * train.minutes - seconds - reserve
     steps = max(step + 1, round(step + left * step / seconds))
-    return steps if abs(steps - train.steps) > WORTH_A_PLAN * train.steps else train.steps
+    return steps if abs(steps - train.steps) > LEAST_CHANGE * train.steps else train.steps
 
 
 def with_steps(config: RunConfig, steps: int) -> RunConfig:
-    """The same run with another number of steps, and what follows from it; as many validations as before."""
+    """Set the number of steps and all that follows from it; the number of validations stays."""
     train = config.train
     anew: dict[str, Any] = dict.fromkeys(config.planned, 0)
-    if "valid_every" in anew:
+    if "valid_every" in anew and train.steps:
         anew["valid_every"] = max(1, round(train.valid_every * steps / train.steps))
-    return replace(config, train=with_intervals(replace(train, **anew | {"steps": steps})))
+    config = replace(config, train=replace(train, **anew | {"steps": steps}))
+    if "warmup" in config.planned:
+        config = with_default_warmup(config)
+    return replace(config, train=with_intervals(config.train))
 
 
 def batch_tokens(config: TrainConfig) -> int:
-    """Of each of an update's batches."""
+    """The tokens of each of an update's batches."""
     return max(1, config.batch_tokens // max(1, config.accumulation))
 
 
 def accumulation_for(stream: Stream, tokens: int, num_processes: int) -> int:
-    """The fewest batches an update can be cut into, so that no more than 5 % of it is padding: a large batch of a small
+    """The fewest batches into which an update can be cut so that at most 5 % of it is padding: a large batch of a small
     corpus has sentences of many lengths. Windows and packed batches have no padding."""
     assert tokens != AUTO
     if isinstance(stream, TextStream) or stream.packed:
@@ -194,15 +173,16 @@ def accumulation_for(stream: Stream, tokens: int, num_processes: int) -> int:
 
 
 def largest_batch_tokens(model: ModelConfig, config: TrainConfig, lengths: PairLengths) -> int:
-    """The most tokens a side that a GPU learns from at once, found by trying, with a tenth left free. A language model's
-    `lengths` are those of its windows."""
+    """The most tokens a side of a batch that fits a GPU, found by trying, minus a tenth. The `lengths` are those of pairs or
+    of a language model's windows."""
     device = find_device(config.device)
     if device.type != "cuda":
-        raise ValueError("--batch-tokens auto looks for what fits a GPU; give a number for a CPU")
+        raise UserError("--batch-tokens auto looks for what fits a GPU; give a number for a CPU")
     longest = int(max(lengths.src.max(), lengths.tgt.max()))
     total = int(max(lengths.src.sum(), lengths.tgt.sum()))
-    trial = replace(config, precision="bfloat16" if config.precision == "auto" else config.precision, compile="off", steps=1)
-    learner = Learner(model, replace(trial, accumulation=1, warmup=max(1, config.warmup)), device, Processes())
+    trial = replace(config, precision="bfloat16") if config.precision == "auto" else config
+    trial = replace(trial, compile="off", steps=1, accumulation=1, warmup=max(1, config.warmup))
+    learner = Learner(model, trial, device, Processes())
     fits, tokens = 0, min(max(1024, longest), total)
     while tokens <= total:
         rows = torch.full((tokens // longest, longest), PAD_ID + 1)
@@ -214,7 +194,7 @@ def largest_batch_tokens(model: ModelConfig, config: TrainConfig, lengths: PairL
             break
         fits, tokens = tokens, int(1.25 * tokens)
     if not fits:
-        raise ValueError(f"not even {tokens:,} tokens fit into the memory of {device}; try a smaller --preset")
+        raise UserError(f"not even {tokens:,} tokens fit into the memory of {device}; try a smaller --preset")
     del learner
     torch.cuda.empty_cache()
     return int(0.9 * fits)

@@ -1,21 +1,22 @@
-"""What a person sees while a model learns: a bar on a terminal, plain lines elsewhere."""
+"""Progress of training: a bar on a terminal, lines of text elsewhere."""
 
 import resource
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from regard.train.metrics import perplexity
+from regard.run.metrics import perplexity
 from regard.train.validation import Validation
 
 
 class Display:
-    """Talks on stderr; a process that is not the main one is silent."""
+    """Messages on stderr, and a bar if that is a terminal; silent unless in the main process."""
 
     def __init__(self, *, silent: bool = False) -> None:
         self._console = Console(stderr=True, quiet=silent, highlight=False, soft_wrap=True)
@@ -25,18 +26,17 @@ class Display:
         self._steps = self._first_step = 0
         self._began = time.perf_counter()
         self._last_shown = 0.0
-        self._last_loss = self._last_bleu = self._last_speed = ""
+        self._loss = self._bleu = self._speed = ""  # the latest, as the bar shows them
 
     @contextmanager
     def bar(self, steps: int, done: int) -> Iterator[None]:
-        """While it lasts, a terminal has a bar."""
         self._steps, self._first_step, self._began = steps, done, time.perf_counter()
         self._task = self._progress.add_task(self._description(done), total=steps, completed=done)
         with self._progress:
             yield
 
     def plan(self, steps: int) -> None:
-        """Another number of steps than there was to be."""
+        """Change the number of steps."""
         self._steps = steps
         self._progress.update(self._task, total=steps)
 
@@ -47,46 +47,43 @@ class Display:
         self._console.out(f"warning: {sentence}", highlight=False)
 
     def step(self, step: int) -> None:
-        """After every update; a person sees no more than ten a second."""
+        """Move the bar after an update, at most ten times a second."""
         now = time.perf_counter()
         if not self._progress.disable and now - self._last_shown > 0.1:
             self._last_shown = now
             self._progress.update(self._task, completed=step, description=self._description(step))
 
     def doing(self, what: str) -> None:
-        """Something that is no update and takes a while."""
+        """Show in the bar what takes a while between updates."""
         self._progress.update(self._task, description=what)
 
-    def line(self, step: int, *, nll: float, learning_rate: float, tokens_per_second: float) -> None:
-        """A line of metrics: into the bar, or printed where there is none."""
-        self._last_loss = f" loss {nll:.2f} ppl {perplexity(nll):,.1f}"
-        self._last_speed = f" {tokens_per_second:,.0f} tok/s {memory_text()}"
+    def line(self, line: dict[str, Any], speed: float) -> None:
+        """Show a line of metrics and the tokens per second: in the bar, or as text if there is none."""
+        step, nll, amount = line["step"], line["nll"], memory_bytes() / 2**20
+        memory = f"{amount / 1024:.1f} GiB" if amount >= 1024 else f"{amount:.0f} MiB"
+        self._loss = f" loss {nll:.2f} ppl {perplexity(nll):,.1f}"
+        self._speed = f" {speed:,.0f} tok/s {memory}"
         if not self._progress.disable:
             self.step(step)
         else:
             self.say(
                 f"step {step:,}/{self._steps:,}  loss {nll:.3f}  perplexity {perplexity(nll):,.2f}  "
-                f"lr {learning_rate:.2e}  {tokens_per_second:,.0f} tokens/s  {self._time_left(step)} left  {memory_text()}"
+                f"lr {line['learning_rate']:.2e}  {speed:,.0f} tokens/s  {self._time_left(step)} left  {memory}"
             )
 
-    def validation(self, step: int, validation: Validation, *, is_best: bool) -> None:
-        self._last_bleu = "" if validation.bleu is None else f" BLEU {validation.bleu:.1f}"
-        score = "" if validation.bleu is None else f"  BLEU {validation.bleu:.2f}"
+    def validation(self, step: int, found: Validation, *, is_best: bool) -> None:
+        self._bleu = "" if found.bleu is None else f" BLEU {found.bleu:.1f}"
+        score = "" if found.bleu is None else f"  BLEU {found.bleu:.2f}"
         best = "  (the best so far)" if is_best else ""
-        self.say(
-            f"step {step:,}  validation loss {validation.nll:.3f}  perplexity {validation.perplexity:,.2f}{score}{best}"
-        )
+        self.say(f"step {step:,}  validation loss {found.nll:.3f}  perplexity {found.perplexity:,.2f}{score}{best}")
 
     def _description(self, step: int) -> str:
-        """Eighty columns with the bar; what matters least comes last."""
-        left = self._time_left(step)
-        return f"{step:,}/{self._steps:,} {left} left{self._last_loss}{self._last_bleu}{self._last_speed}"
+        """The text beside the bar, within eighty columns and with the least important at the end."""
+        return f"{step:,}/{self._steps:,} {self._time_left(step)} left{self._loss}{self._bleu}{self._speed}"
 
     def _time_left(self, step: int) -> str:
         done = step - self._first_step
-        if not done:
-            return "?"
-        return duration((time.perf_counter() - self._began) / done * (self._steps - step))
+        return duration((time.perf_counter() - self._began) / done * (self._steps - step)) if done else "?"
 
 
 def duration(seconds: float) -> str:
@@ -96,13 +93,8 @@ def duration(seconds: float) -> str:
 
 
 def memory_bytes() -> int:
-    """The most this process has had: of the GPU where it uses one, else of main memory."""
+    """The most memory that this process has had: of the GPU if it uses one, else main memory."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return torch.cuda.max_memory_allocated()
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def memory_text() -> str:
-    amount = memory_bytes() / 2**20
-    return f"{amount / 1024:.1f} GiB" if amount >= 1024 else f"{amount:.0f} MiB"

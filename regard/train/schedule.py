@@ -1,4 +1,4 @@
-"""Section 5.3: the learning rate of each step."""
+"""The learning rate of each step (section 5.3)."""
 
 import math
 
@@ -6,11 +6,8 @@ from regard.config import Schedule, TrainConfig
 
 
 def learning_rate(step: int, *, schedule: Schedule, peak: float, warmup: int, steps: int) -> float:
-    """Up in a straight line until step `warmup`, which has the `peak`; then as the schedule says. Steps count from 1.
-
-    inverse_sqrt falls with 1/√step, and with `paper_peak` is the paper's equation 3; linear and cosine fall to nothing just
-    after the last step.
-    """
+    """The learning rate of a step, counted from 1: it rises linearly to the `peak` at step `warmup`. Then inverse_sqrt falls
+    with 1/√step, which with `paper_peak` is the paper's equation 3; linear and cosine fall to 0 just after the last step."""
     if step <= warmup:
         return peak * step / warmup
     if schedule == "inverse_sqrt":
@@ -25,6 +22,6 @@ def paper_peak(d_model: int, warmup: int) -> float:
 
 
 def rate_of(config: TrainConfig, d_model: int, step: int) -> float:
-    """Of one step of a run."""
+    """The learning rate of one step of a run."""
     peak = config.learning_rate or paper_peak(d_model, config.warmup)
     return learning_rate(step, schedule=config.schedule, peak=peak, warmup=config.warmup, steps=config.steps)

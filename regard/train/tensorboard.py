@@ -1,13 +1,12 @@
-"""TensorBoard's event files, where `tensorboard` is installed; nothing, where it is not."""
+"""TensorBoard's event files, if `tensorboard` is installed."""
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 
 class EventFiles:
     def __init__(self, folder: Path, *, after_step: int, silent: bool = False) -> None:
-        """What earlier files say of steps after `after_step` is void: they will be done again."""
+        """Discard what earlier files say of steps after `after_step`, which will be repeated."""
         self._writer: Any = None
         if silent:
             return
@@ -18,17 +17,12 @@ class EventFiles:
         self._writer = SummaryWriter(str(folder), purge_step=after_step + 1)
 
     def add(self, line: dict[str, Any]) -> None:
-        """A line of metrics."""
+        """Write a line of metrics."""
         if self._writer is not None:
             for name, value in line.items():
                 if name != "step":
                     self._writer.add_scalar(name, value, line["step"])
 
-    def __enter__(self) -> "EventFiles":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._writer is not None:
             self._writer.close()

@@ -1,6 +1,7 @@
-"""How a model does on text it does not learn from: loss, perplexity, and BLEU of what it really translates."""
+"""Validation of a model on held-out text: loss, perplexity, and BLEU of its greedy translations."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,14 @@ from regard.data.batching import PairLengths, epoch_batches
 from regard.data.store import PairStore, TextStore
 from regard.data.windows import Windows
 from regard.evaluate.metrics import bleu
-from regard.model.kinds import EncoderDecoder, Model
-from regard.model.language import LanguageModel
+from regard.model.sequence import EncoderDecoder, SequenceModel
+from regard.run.metrics import perplexity
+from regard.search.hypothesis import Sentence
 from regard.text.tokenizer import Tokenizer
 from regard.train.loss import smoothed_cross_entropy
-from regard.train.metrics import perplexity
-from regard.translate.rig import Sentence
-from regard.translate.searcher import Searcher
+from regard.translate.search import Search, Searcher
+
+GREEDY = Search(beam=1, alpha=0.0)
 
 
 @dataclass(frozen=True)
@@ -37,20 +39,26 @@ class Validation:
         return f"validation perplexity {self.perplexity:,.2f}{score}"
 
     def is_better_than(self, other: "Validation") -> bool:
-        """By BLEU where there is one worth the name; before that, and where it is equal, by loss."""
-        if (
-            self.bleu is not None
-            and other.bleu is not None
-            and max(self.bleu, other.bleu) >= 1.0
-            and self.bleu != other.bleu
-        ):
-            return self.bleu > other.bleu
-        return self.nll < other.nll
+        """Compare by BLEU; by loss if there is none, if both are equal, or below 1, where BLEU is noise."""
+        if self.bleu is None or other.bleu is None or max(self.bleu, other.bleu) < 1.0 or self.bleu == other.bleu:
+            return self.nll < other.nll
+        return self.bleu > other.bleu
+
+
+@contextmanager
+def evaluating(model: SequenceModel) -> Iterator[None]:
+    """Turn dropout off for a while."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 @torch.no_grad()
-def mean_nll(model: Model, batches: Iterable[AnyBatch]) -> float:
-    """Per token, without label smoothing."""
+def mean_nll(model: SequenceModel, batches: Iterable[AnyBatch]) -> float:
+    """The negative log-likelihood per token, without label smoothing."""
     device = model.output_weight.device
     nll, num_tokens = 0.0, 0
     for batch in batches:
@@ -69,7 +77,7 @@ def mean_nll(model: Model, batches: Iterable[AnyBatch]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ValidationText:
-    """The held-out pairs, in batches of similar lengths."""
+    """Held-out pairs, in batches of similar lengths."""
 
     store: PairStore
     tokenizer: Tokenizer
@@ -77,27 +85,12 @@ class ValidationText:
     batch_tokens: int
     num_translated: int  # of the first pairs
 
-    @classmethod
-    def of(cls, config: RunConfig, folder: Path, tokenizer: Tokenizer, *, batch_tokens: int) -> "ValidationText":
-        """A run's, from its prepared folder."""
-        return cls(
-            store=PairStore.open(folder, "valid"),
-            tokenizer=tokenizer,
-            tgt_lang=config.data.tgt_lang,
-            batch_tokens=batch_tokens,
-            num_translated=config.train.bleu_sentences,
-        )
-
-    def validate(self, model: Model) -> Validation:
-        """Greedily: cheap enough to do often, and close enough to beam search to choose by."""
-        assert not isinstance(model, LanguageModel)
-        was_training = model.training
-        model.eval()
-        try:
+    def validate(self, model: SequenceModel) -> Validation:
+        """Compute the loss, and BLEU of greedy translations, which are cheap and near enough to beam search."""
+        assert isinstance(model, EncoderDecoder)
+        with evaluating(model):
             score = bleu(self.translate(model), self.references(), self.tgt_lang) if self.num_references else None
             return Validation(nll=self.nll(model), bleu=score)
-        finally:
-            model.train(was_training)
 
     @property
     def num_references(self) -> int:
@@ -106,82 +99,79 @@ class ValidationText:
     def references(self) -> list[str]:
         return [self.store.tgt_text[row] for row in range(self.num_references)]
 
-    def _batches(self, num_pairs: int) -> Iterator[tuple[list[int], Batch]]:
+    def _batches(self, num_pairs: int) -> Iterator[list[int]]:
         lengths = PairLengths.of(self.store.src.lengths, self.store.tgt.lengths)
         pairs = np.arange(num_pairs, dtype=np.int64)
         for batch in epoch_batches(lengths, pairs, batch_tokens=self.batch_tokens, seed=0, epoch=0):
-            rows: list[int] = batch.tolist()
-            yield rows, collate([self.store.src[row] for row in rows], [self.store.tgt[row] for row in rows])
+            yield batch.tolist()
+
+    def _collated(self, rows: Sequence[int]) -> Batch:
+        return collate([self.store.src[row] for row in rows], [self.store.tgt[row] for row in rows])
 
     def nll(self, model: EncoderDecoder) -> float:
-        return mean_nll(model, (batch for _, batch in self._batches(len(self.store))))
+        return mean_nll(model, map(self._collated, self._batches(len(self.store))))
 
-    def rehearse(self, model: Model) -> None:
-        """Takes as long as a validation of a model that has learnt when to end."""
-        assert not isinstance(model, LanguageModel)
+    def rehearse(self, model: SequenceModel) -> None:
+        """Take as long as the validation of a trained model, whose output ends in time."""
+        assert isinstance(model, EncoderDecoder)
         self.translate(model, at_reference_length=True)
         self.nll(model)
 
     def translate(self, model: EncoderDecoder, *, at_reference_length: bool = False) -> list[str]:
-        """In the order of the text. `at_reference_length` cuts what would be longer, as untrained models' output is."""
-        searcher = Searcher((model,))  # a new one each time: what it keeps would take memory from training
-        if searcher.is_static:
-            groups = [list(range(self.num_references))]
-        else:
-            groups = [rows for rows, _ in self._batches(self.num_references)]
-        texts = [""] * self.num_references
+        """Translate the first pairs' sources, in order, with output no longer than the references if so asked."""
+        searcher = Searcher((model,))  # not kept, because it would take memory from training
+        numbers = range(self.num_references)
+        groups = [list(numbers)] if searcher.static is not None else self._batches(len(numbers))
+        texts = [""] * len(numbers)
         for rows in groups:
             sentences = [self._sentence(row, model, at_reference_length) for row in rows]
-            for row, [output] in zip(rows, searcher.search(sentences, width=1, alpha=0.0), strict=True):
+            for row, [output] in zip(rows, searcher.search(sentences, GREEDY), strict=True):
                 texts[row] = self.tokenizer.tgt.decode(output.ids)
         return texts
 
     def _sentence(self, row: int, model: EncoderDecoder, at_reference_length: bool) -> Sentence:
         src, tgt = self.store.src[row], self.store.tgt[row]
-        limit = len(tgt) + 1 if at_reference_length else 2 * (len(src) + 1) + 10  # untrained models never end by themselves
+        limit = len(tgt) + 1 if at_reference_length else 2 * (len(src) + 1) + 10  # an untrained model's output never ends
         return Sentence(src.tolist(), min(limit, model.config.longest_sequence - 1))
 
-    def sample(self, num_pairs: int = 16) -> Batch:
-        """A few pairs to look at attention with."""
-        rows = range(min(num_pairs, len(self.store)))
-        return collate([self.store.src[row] for row in rows], [self.store.tgt[row] for row in rows])
+    def sample(self) -> Batch:
+        """A few pairs, to measure attention on."""
+        return self._collated(range(min(16, len(self.store))))
 
 
 @dataclass(frozen=True, eq=False)
 class ValidationWindows:
-    """Held-out texts for a language model, in order, in windows as long as those it learns from."""
+    """Held-out texts for a language model, in order, in windows as long as those of training."""
 
     windows: Windows
     batch_tokens: int
 
-    def validate(self, model: Model) -> Validation:
-        was_training = model.training
-        model.eval()
-        try:
+    def validate(self, model: SequenceModel) -> Validation:
+        with evaluating(model):
             return Validation(nll=self.nll(model), bleu=None)
-        finally:
-            model.train(was_training)
 
-    def nll(self, model: Model) -> float:
+    def nll(self, model: SequenceModel) -> float:
         return mean_nll(model, map(self.windows.batch, self._numbers()))
 
-    def rehearse(self, model: Model) -> None:
+    def rehearse(self, model: SequenceModel) -> None:
         self.nll(model)
 
     def _numbers(self) -> list[list[int]]:
         order = np.arange(len(self.windows), dtype=np.int64)
         return [batch.tolist() for batch in self.windows.batches(order, self.batch_tokens)]
 
-    def sample(self, num_windows: int = 4) -> TextBatch:
-        """A few windows to look at attention with."""
-        return self.windows.batch(self._numbers()[0][:num_windows])
+    def sample(self) -> TextBatch:
+        """A few windows, to measure attention on."""
+        return self.windows.batch(self._numbers()[0][:4])
 
 
 def open_validation(
     config: RunConfig, folder: Path, tokenizer: Tokenizer, *, batch_tokens: int
 ) -> ValidationText | ValidationWindows:
-    """A run's held-out text, from its prepared folder."""
-    if config.model.kind != "language":
-        return ValidationText.of(config, folder, tokenizer, batch_tokens=batch_tokens)
-    store = TextStore.open(folder, "valid")
-    return ValidationWindows(Windows(store, np.arange(len(store), dtype=np.int64), config.model.context), batch_tokens)
+    """The held-out text of a run, from its prepared folder."""
+    if config.model.kind == "language":
+        texts = TextStore.open(folder, "valid")
+        windows = Windows(texts, np.arange(len(texts), dtype=np.int64), config.model.context)
+        return ValidationWindows(windows, batch_tokens)
+    pairs = PairStore.open(folder, "valid")
+    return ValidationText(pairs, tokenizer, config.data.tgt_lang, batch_tokens, config.train.bleu_sentences)

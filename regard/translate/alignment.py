@@ -1,12 +1,13 @@
-"""Which words belong together, read off cross-attention.
+"""Word alignments, read off cross-attention.
 
-Which attention says best what belongs together was measured (EXPERIMENTS.md). In a deep decoder it is the middle layer where
-a target word is fed in: there the decoder knows the word, and attends to what it was translated from (Chen et al. 2020). In
-a shallow one no layer has the time for that: there it is the last, where the word is predicted.
+The choice of layer was measured (EXPERIMENTS.md). In a deep decoder it is the middle layer, in the row where a target word
+is fed in: there the decoder knows the word, and attends to what it was translated from (Chen et al. 2020). In a shallow
+decoder it is the last layer, in the row where the word is predicted.
 """
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
@@ -20,21 +21,22 @@ DEEP = 5  # layers
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
-class Place(NamedTuple):
-    """Where to read: in which layer, and whether in the row in which a word is fed in or in the one that predicts it."""
+class AttentionPlace(NamedTuple):
+    """The attention to read: a layer, and the row in which a word is fed in or the one that predicts it."""
 
     layer: int
     fed_in: bool
 
 
-def place_for(num_layers: int) -> Place:
-    """Of so many layers of cross-attention. An RNN's is one, which looks before a word is predicted."""
-    return Place((num_layers - 1) // 2, fed_in=True) if num_layers >= DEEP else Place(num_layers - 1, fed_in=False)
+def place_for(num_layers: int) -> AttentionPlace:
+    """Return the place to read, given the number of layers of cross-attention."""
+    is_deep = num_layers >= DEEP
+    return AttentionPlace((num_layers - 1) // 2 if is_deep else num_layers - 1, fed_in=is_deep)
 
 
 def words_of(pieces: Sequence[str], text: str) -> list[int]:
-    """The word of the text that each piece belongs to, words being what spaces separate. Pieces are looked up in the text,
-    one after the other; what is not there (a space, half a letter, something unknown) belongs to the place reached."""
+    """Return the number of the word (words are separated by spaces) that each piece belongs to. Pieces are looked up in the
+    text one after the other; a piece that is not found (a space, half a letter, UNK) belongs to the place reached."""
     if not text.strip():
         return []
     word_at = _words(text)
@@ -52,20 +54,15 @@ def words_of(pieces: Sequence[str], text: str) -> list[int]:
 
 
 def _words(text: str) -> list[int]:
-    """For each letter the number of its word; a space belongs to what follows, if anything does."""
-    numbers, word, is_inside = [], 0, False
-    for letter in text:
-        if letter.isspace() and is_inside:
-            word += 1
-        is_inside = not letter.isspace()
-        numbers.append(word)
+    """Return the number of each letter's word; a space belongs to the word after it, or to the last."""
+    ends = [int(letter.isspace() and not before.isspace()) for before, letter in pairwise(f" {text}")]
     last = max(0, len(text.split()) - 1)
-    return [min(number, last) for number in numbers]
+    return [min(number, last) for number in accumulate(ends)]
 
 
 def word_links(weights: Float[Tensor, "T S"], src_words: Sequence[int], tgt_words: Sequence[int]) -> Links:
-    """For each target word the source word that it attends to most, given the words of all pieces: of a word's pieces the
-    attention is summed on both sides. The columns beyond the source's pieces, that is EOS, do not count."""
+    """Return for each target word the source word that it attends to most, given the words of all pieces. Attention is
+    summed over the pieces of a word, on both sides. The columns beyond the source's pieces, that is EOS, do not count."""
     if not src_words or not tgt_words:
         return ()
     rows = weights.new_zeros(max(tgt_words) + 1, len(src_words))
@@ -77,7 +74,7 @@ def word_links(weights: Float[Tensor, "T S"], src_words: Sequence[int], tgt_word
 
 
 def shifted(parts: Sequence[tuple[str, str, Links]], source: str, target: str) -> Links:
-    """The links of a whole text, from those of its parts: (source, target, links), in their order."""
+    """Return the links of a whole text, given its parts in order as (source, target, links)."""
     links: set[tuple[int, int]] = set()
     src_words, tgt_words = _words(source), _words(target)
     src_place = tgt_place = 0

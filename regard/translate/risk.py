@@ -1,7 +1,6 @@
-"""Minimum Bayes risk: of several candidates the one that is most like all the others, and so the least likely to be far off.
+"""Minimum Bayes risk: the choice of the candidate that is most like all the others.
 
-Likeness is sentence chrF (Popović 2015) as sacreBLEU computes it, with the n-grams of each candidate counted once, not once
-for each comparison.
+Likeness is sentence chrF (Popović 2015) as sacreBLEU computes it, with the n-grams of each candidate counted only once.
 """
 
 import math
@@ -15,10 +14,11 @@ Ngrams = list[Counter[str]]
 
 
 def least_risky(texts: Sequence[str], log_probs: Sequence[float] | None) -> list[int]:
-    """The candidates, the best first. Samples weigh alike (`log_probs` is None): the probable ones come more than once. What
-    a search found weighs as its probability."""
-    largest = max(log_probs) if log_probs is not None else 0.0
-    weights = [math.exp(log_prob - largest) for log_prob in log_probs] if log_probs is not None else [1.0] * len(texts)
+    """Return the numbers of the candidates, the best first. Samples (`log_probs` is None) have equal weights, for probable
+    ones are drawn more often; what a search found is weighted by its probability."""
+    log_probs = [0.0] * len(texts) if log_probs is None else log_probs
+    largest = max(log_probs)
+    weights = [math.exp(log_prob - largest) for log_prob in log_probs]
     counted = {text: ngrams(text) for text in texts}
     likeness = {
         text: math.fsum(weight * chrf(counted[text], counted[other]) for other, weight in zip(texts, weights, strict=True))
@@ -28,13 +28,13 @@ def least_risky(texts: Sequence[str], log_probs: Sequence[float] | None) -> list
 
 
 def ngrams(text: str) -> Ngrams:
-    """Of each order from 1 on, white space left out."""
+    """Count a text's n-grams of each order, without its white space."""
     letters = "".join(text.split())
     return [Counter(letters[i : i + n] for i in range(len(letters) - n + 1)) for n in range(1, ORDER + 1)]
 
 
 def chrf(hypothesis: Ngrams, reference: Ngrams) -> float:
-    """The F-score of n-gram precision and recall, averaged over the orders that both have; from 0 to 1."""
+    """Return the F-score of n-gram precision and recall, averaged over the orders that both have; from 0 to 1."""
     precisions, recalls = [], []
     for ours, theirs in zip(hypothesis, reference, strict=True):
         num_ours, num_theirs = ours.total(), theirs.total()
@@ -42,9 +42,7 @@ def chrf(hypothesis: Ngrams, reference: Ngrams) -> float:
             matches = sum(min(count, theirs[ngram]) for ngram, count in ours.items() if ngram in theirs)
             precisions.append(matches / num_ours)
             recalls.append(matches / num_theirs)
-    if not precisions:
+    if not any(precisions):
         return 0.0
     precision, recall = sum(precisions) / len(precisions), sum(recalls) / len(recalls)
-    if precision + recall == 0:
-        return 0.0
     return (1 + BETA**2) * precision * recall / (BETA**2 * precision + recall)

@@ -1,13 +1,16 @@
-"""What a translation is: text, and what stands behind it."""
+"""The values that a translator returns."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from regard.model.trace import Trace
 from regard.translate.alignment import Links
+
+END = "</s>"  # never a piece of text: a literal one is spelt in letters
 
 
 class Token(NamedTuple):
-    """A subword, or the end of the text, and how probable the model found it."""
+    """A subword, or the end of the text, with the log-probability that the model gave it."""
 
     piece: str
     log_prob: float
@@ -15,21 +18,22 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Translation:
-    """One text's. A text that was too long for the model is translated in parts: its tokens are those of all parts, in
-    order, each part with its end."""
+    """A text's translation. If the text was too long for the model, it was translated in parts, and the tokens are those
+    of all parts in order, each part with its end."""
 
     source: str
     text: str
-    tokens: tuple[Token, ...]
-    log_prob: float
-    score: float  # log_prob over the length penalty: what candidates are ranked by
+    tokens: tuple[Token, ...] = ()
+    log_prob: float = 0.0
+    score: float = 0.0  # log_prob over the length penalty, by which candidates are ranked
+    ended: bool = True  # False: it was cut at its maximum length, in one part at least
     num_parts: int = 1
-    alternatives: tuple["Translation", ...] = ()  # the next best, or the others drawn, where more were asked for
+    alternatives: tuple["Translation", ...] = ()  # the next best, or the other samples, if more than one was asked for
     alignment: Links | None = None  # (source word, target word), from 0; None: not asked for
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Without the ends."""
+        """The subwords without the ends."""
         return tuple(token.piece for token in self.tokens if token.piece != END)
 
     @property
@@ -38,31 +42,10 @@ class Translation:
         return " ".join(f"{src}-{tgt}" for src, tgt in self.alignment or ())
 
 
-END = "</s>"  # never a piece of text: subwords know a literal one as its letters
-EMPTY = Translation(source="", text="", tokens=(), log_prob=0.0, score=0.0)
+@dataclass(frozen=True, eq=False)
+class TracedTranslation:
+    """A pass over one source and one target, and the pieces that name the positions of its tensors."""
 
-
-def empty(source: str, *, aligned: bool) -> Translation:
-    """Nothing, translated."""
-    return replace(EMPTY, source=source, alignment=() if aligned else None)
-
-
-def with_alternatives(translations: list[Translation]) -> Translation:
-    """The first one, with the others as its alternatives."""
-    return replace(translations[0], alternatives=tuple(translations[1:]))
-
-
-def together(source: str, text: str, parts: list[Translation], alignment: Links | None) -> Translation:
-    """A text's from those of its parts. The alternatives are then too many to list."""
-    if len(parts) == 1:
-        alternatives = tuple(replace(one, source=source) for one in parts[0].alternatives)
-        return replace(parts[0], source=source, alternatives=alternatives)
-    return Translation(
-        source=source,
-        text=text,
-        tokens=tuple(token for part in parts for token in part.tokens),
-        log_prob=sum(part.log_prob for part in parts),
-        score=sum(part.score for part in parts),
-        num_parts=len(parts),
-        alignment=alignment,
-    )
+    trace: Trace
+    source_pieces: tuple[str, ...]  # of each source position, the end included
+    target_pieces: tuple[str, ...]  # predicted at each target position, the end included; position 0 is fed BOS

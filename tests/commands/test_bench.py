@@ -1,16 +1,13 @@
-"""Real command lines, in processes of their own."""
+"""Tests of the command line of `regard bench`."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands.process import run
 
-def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "regard", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd)
+__all__ = ["run"]  # imported by other tests
 
 
 def test_bench_model_prints_a_table_and_writes_the_numbers(tmp_path: Path) -> None:

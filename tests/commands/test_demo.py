@@ -1,4 +1,4 @@
-"""The first five minutes, shortened: real command lines, away from the checkout."""
+"""Tests of a shortened demo: real command lines, outside the checkout."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from regard.checkpoint import Run
 from regard.demo import command
 from regard.demo.command import DemoSettings
+from regard.run.checkpoint import Run
 from regard.text.corpus import read_lines
 from regard.train.command import _read_settings
-from tests.commands.test_bench import run
+from tests.commands.process import run
 
 WITHOUT_BAR = {**os.environ, "TERM": "dumb"}
 
@@ -28,7 +28,7 @@ def demo_command(folder: Path, *arguments: str) -> list[str]:
 
 
 def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Away from the checkout: what it needs comes with the package."""
+    """Run the demo outside the checkout: all its files are in the package."""
     return subprocess.run(
         demo_command(folder, *arguments),
         capture_output=True,
@@ -86,12 +86,12 @@ def test_from_nothing_to_a_measured_translator(tmp_path: Path) -> None:
     assert line.groups() == tuple(f"{value:.1f}" for value in expected)
     [translate] = re.findall(r"^  (echo .*?)\s+#", result.stdout, re.MULTILINE)
     said = subprocess.run(translate, shell=True, capture_output=True, check=True, cwd=tmp_path).stdout
-    assert said.count(b"\n") == 1  # a line for a line, though on a busy machine three seconds teach to say nothing
+    assert said.count(b"\n") == 1  # one line per sentence, though on a busy machine three seconds teach nothing
 
     sources = tmp_path / "mine.de"
     sources.write_text("Guten Morgen!\n", encoding="utf-8")
     evaluate = [sys.executable, "-m", "regard", "evaluate", str(folder), "--src", str(sources), "--ref", str(sources)]
-    subprocess.run(evaluate, capture_output=True, check=True)  # of other text, which is not the demo's result
+    subprocess.run(evaluate, capture_output=True, check=True)  # of another text, which is not the demo's result
     again = demo(folder)
     assert again.returncode == 0
     assert "step" not in again.stderr, "it trained again"
@@ -104,7 +104,7 @@ def test_from_nothing_to_a_measured_translator(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_at_any_moment_is_safe(tmp_path: Path) -> None:
-    """While it prepares, trains and measures; the same command then goes on to the same end."""
+    """Interrupt preparing, training and measuring; the same command then continues to the same result."""
     folder = tmp_path / "demo"
     for moment in (_has_begun, _is_training, _is_trained):
         process = subprocess.Popen(
@@ -116,8 +116,8 @@ def test_ctrl_c_at_any_moment_is_safe(tmp_path: Path) -> None:
         )
         while not moment(Run(folder)) and process.poll() is None:
             time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of its processes
-        _, stderr = process.communicate(timeout=300)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
+        _, stderr = process.communicate(timeout=600)
         assert process.returncode == 130, stderr
         assert "Traceback" not in stderr
     assert not (folder / "evaluation.json").exists()
@@ -128,7 +128,7 @@ def test_ctrl_c_at_any_moment_is_safe(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_in_the_end_there_is_a_page(tmp_path: Path) -> None:
-    """A run that is done goes straight to it; Ctrl-C ends it, and that is no failure."""
+    """A finished run shows the page at once; Ctrl-C ends it with exit code 0."""
     folder = tmp_path / "demo"
     assert demo(folder, "--minutes", "0.02").returncode == 0
     command = [word for word in demo_command(folder) if word != "--no-serve"]
@@ -142,7 +142,7 @@ def test_in_the_end_there_is_a_page(tmp_path: Path) -> None:
             with urllib.request.urlopen(f"{address}runs") as runs:
                 assert json.loads(runs.read()) == [{"name": "demo", "src_lang": "de", "tgt_lang": "en"}]
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
+            process.communicate(timeout=600)
             assert process.returncode == 0
         finally:
             process.kill()

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only while a run is saved: real ones, small file systems in a name space of our own."""
+"""Tests of full and read-only disks while a run is saved, on real small file systems in our own mount namespace."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.checkpoint import Run
+from regard.run.checkpoint import Run
 from tests.commands.test_prepare import flags, text
 from tests.commands.test_train import SETTINGS, STEPS, digests, train
 
@@ -37,7 +37,7 @@ cp -r disk/run kept
 
 
 def in_a_name_space(script: str, folder: Path) -> None:
-    """As root of it, so that file systems may be mounted; nobody else sees them."""
+    """Run a script as root of a namespace, where it may mount file systems that no other process sees."""
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True).returncode:
         assert not os.environ.get("CI"), "file systems cannot be mounted here"

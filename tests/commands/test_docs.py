@@ -1,4 +1,4 @@
-"""What README and docs/ show must run, what they link to must be there, and what is generated must be current."""
+"""Tests that commands in README and docs/ run, that links lead somewhere, and that generated text is current."""
 
 import os
 import re
@@ -12,8 +12,10 @@ import pytest
 from regard.demo.command import text
 from regard.text.corpus import read_lines
 from regard.train.command import _read_settings
+from scripts import file_map
 from scripts.configuration import TABLES, document, settings
 from scripts.links import LINK, with_lines
+from tests.commands import process
 from tests.commands.test_recipes import make_corpora
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +23,7 @@ STORED_RUN = ROOT / "tests" / "runs" / "0.1.0"
 DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*.md")])
 ALL_DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*.md")])
 
-# Commands that would take long are given smaller numbers; what a command line begins with decides.
+# Replacements of slow commands by shorter ones, by how a command line begins.
 SMALLER = {
     "regard train": "--preset tiny --steps 4 --device cpu",
     "torchrun": "--preset tiny --steps 4 --device cpu",
@@ -38,8 +40,8 @@ SMALLER = {
 INSTEAD = {
     "make demo": "regard demo --no-serve",
     "--nproc-per-node=4": "--nproc-per-node=2",
-    "make install": "true",  # the tests run in what it installed
-    "make test": "true",  # this is it
+    "make install": "true",  # the tests run in the installed environment
+    "make test": "true",  # this test
 }
 
 
@@ -54,7 +56,7 @@ def blocks(path: Path, *languages: str) -> list[str]:
 
 
 def commands(path: Path) -> list[str]:
-    """Lines of sh, and what follows a prompt in sessions."""
+    """Return the lines of sh blocks, and those after a prompt in sessions."""
     lines = [line for block in blocks(path, "sh") for line in block.splitlines()]
     lines += [line[2:] for block in blocks(path, "console") for line in block.splitlines() if line.startswith("$ ")]
     return [line.partition("  #")[0].strip() for line in lines if line.strip()]
@@ -69,7 +71,7 @@ def as_run(command: str) -> str:
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
-    """A folder with the files that documents speak of: a few sentences of the demo under many names."""
+    """Return a folder with the files that documents name: a few sentences of the demo under many names."""
     for language in ("de", "en"):
         train = list(read_lines(text("train", language)))[:300]
         held_out = list(read_lines(text("test", language)))[:12]
@@ -91,14 +93,20 @@ def workplace(tmp_path: Path) -> Path:
 
 
 def with_runs(workplace: Path, typed: str = "") -> Path:
-    """Trained runs and prepared text, under the names that documents use, but for what the commands make themselves."""
+    """Add trained runs and prepared text under the documents' names, except for those that the commands make themselves."""
     made = set(re.findall(r"-o (\S+)", typed)) | ({"runs/demo"} if "demo --no-serve" in typed else set())
     for name in {"runs/mine", "runs/other", "runs/kftt", "runs/demo"} - made:
         (workplace / name).symlink_to(STORED_RUN)
     if "prepared" not in made:
         sides = "--src train.de --tgt train.en --valid-src valid.de --valid-tgt valid.en"
-        run(f"regard prepare {sides} -o prepared", workplace)
+        regard(f"regard prepare {sides} -o prepared", workplace)
     return workplace
+
+
+def regard(command: str, folder: Path) -> None:
+    """Run a command that a test requires."""
+    result = process.run(*command.split()[1:], cwd=folder)
+    assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
 
 
 def run(command: str, folder: Path) -> str:
@@ -108,7 +116,7 @@ def run(command: str, folder: Path) -> str:
         shell=True,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         check=False,
         cwd=folder,
         env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
@@ -120,7 +128,7 @@ def run(command: str, folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if commands(path)], ids=name_of)
 def test_commands_run(path: Path, workplace: Path) -> None:
-    """All of a document in one folder, one after the other, as a reader would type them."""
+    """Run all commands of a document in one folder, one after the other, as a reader would."""
     every = list(map(as_run, commands(path)))
     folder = with_runs(workplace, "\n".join(every))
     for command in every:
@@ -132,16 +140,16 @@ def test_python_examples_run(path: Path, workplace: Path) -> None:
     folder = with_runs(workplace)
     script = "\n".join(blocks(path, "python"))
     if "exported" in script:
-        run(as_run("regard export runs/mine --to ctranslate2 -o exported"), folder)
+        regard(as_run("regard export runs/mine --to ctranslate2 -o exported"), folder)
     if "runs/language" in script:
-        run(as_run("regard train --model language --text train.en --valid-text valid.en -o runs/language"), folder)
+        regard(as_run("regard train --model language --text train.en --valid-text valid.en -o runs/language"), folder)
     checks = [f"assert tuple(({name}).shape) == {shape}, {name!r}" for name, shape in shapes(script)]
     (folder / "example.py").write_text(script + "\n" + "\n".join(checks), encoding="utf-8")
     run(f"{sys.executable} example.py", folder)
 
 
 def shapes(script: str) -> list[tuple[str, str]]:
-    """A comment that starts with a shape is the shape of the value on its line."""
+    """Return (name, shape) for each assignment whose comment begins with a shape."""
     found = re.findall(r"^(.*?)\s+# (\(\d[\d, ]*\))", script, flags=re.MULTILINE)
     return [(line.split(" = ")[0].strip(), shape) for line, shape in found]
 
@@ -151,7 +159,7 @@ def test_shapes_are_found() -> None:
 
 
 def test_every_command_in_the_documents_is_known() -> None:
-    """Or the tests above would have run nothing."""
+    """The tests above must find commands and know them all."""
     every = [command for path in DOCUMENTS for command in commands(path)]
     assert len(every) >= 15
     assert {command.split()[0] for command in every} <= {"regard", "make", "echo", "torchrun", "python"}
@@ -168,7 +176,7 @@ def test_toml_examples_are_settings() -> None:
 @pytest.mark.parametrize("path", ALL_DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(path: Path) -> None:
     words = path.read_text(encoding="utf-8")
-    targets = re.findall(r"\]\(([^)\s]+)\)", words) + re.findall(r'src="([^"]+)"', words)
+    targets = re.findall(r"\]\(([^)\s]+)\)", words) + re.findall(r'<img\s[^>]*src="([^"]+)"', words)
     for target in targets:
         if target.startswith(("http:", "https:")):
             continue
@@ -199,7 +207,7 @@ def test_the_configuration_reference_is_current_and_complete() -> None:
 
 
 def test_the_chinese_readme_says_the_same() -> None:
-    """To the letter where it is code, links and numbers; as much where it is words."""
+    """Code, links and numbers are equal; texts are about as long."""
     english, chinese = ROOT / "README.md", ROOT / "README.zh.md"
     for language in ("sh", "python", "text"):
         assert blocks(english, language) == blocks(chinese, language)
@@ -209,10 +217,53 @@ def test_the_chinese_readme_says_the_same() -> None:
     assert set(re.findall(r"`([^`\n]+)`", one)) == set(re.findall(r"`([^`\n]+)`", other))
 
 
-def test_the_file_map_names_every_module() -> None:
-    architecture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^\| `((?:regard|scripts|recipes)/[\w/]+\.py)`", architecture, flags=re.MULTILINE))
-    found = {
-        str(path.relative_to(ROOT)) for folder in ("regard", "scripts", "recipes") for path in (ROOT / folder).rglob("*.py")
-    }
-    assert listed == {name for name in found if not name.endswith(("__init__.py", "__main__.py"))}
+def check_file_map(document: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "scripts/file_map.py", "--check", str(document)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_file_map_is_current() -> None:
+    result = check_file_map(ROOT / "docs" / "file-map.md")
+    assert result.returncode == 0, result.stderr
+
+
+def test_an_old_file_map_is_noticed(tmp_path: Path) -> None:
+    document = tmp_path / "map.md"
+    document.write_text(f"before\n{file_map.BEGIN}\n{file_map.END}\nafter\n", encoding="utf-8")
+    assert "out of date" in check_file_map(document).stderr
+    current = file_map.with_map(document.read_text(encoding="utf-8"))
+    document.write_text(current, encoding="utf-8")
+    assert check_file_map(document).returncode == 0
+    rows = current.splitlines()
+    assert rows[0] == "before" and rows[-1] == "after"
+    assert {"| **`regard/model/`** | |", "| **`regard/serve/page/`** | |"} <= set(rows)
+    assert any(row.startswith("| `transformer.py` |") for row in rows)
+    document.write_text(current.replace("| `transformer.py` |", "| `old_name.py` |"), encoding="utf-8")
+    assert check_file_map(document).returncode == 1
+
+
+def test_nobody_is_told_to_install_regard_by_name() -> None:
+    """This project publishes no package of that name, so `pip install regard[...]` would install another one."""
+    files = [*ALL_DOCUMENTS, *(path for path in (ROOT / "regard").rglob("*") if path.suffix in {".py", ".js", ".html"})]
+    told = [
+        name_of(path) for path in files if re.search(r"pip install (-\S+ )*'?regard\b", path.read_text(encoding="utf-8"))
+    ]
+    assert not told
+
+
+def prose(path: Path) -> list[tuple[int, str]]:
+    """Return the numbered lines of a document outside code blocks, tables, pictures and HTML."""
+    found: list[tuple[int, str]] = []
+    in_code = False
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.startswith("```"):
+            in_code = not in_code
+        elif not in_code and not line.startswith(("|", "<", "![")):
+            found.append((number, line))
+    return found
+
+
+@pytest.mark.parametrize("path", ALL_DOCUMENTS, ids=name_of)
+def test_prose_is_wrapped(path: Path) -> None:
+    wide = [number for number, line in prose(path) if len(line) > 130]
+    assert not wide, f"lines {wide} of {path.name} have more than 130 characters"

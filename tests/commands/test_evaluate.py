@@ -1,11 +1,9 @@
-"""`regard evaluate` as a person types it, on files of translations, good and bad."""
+"""Tests of the command line of `regard evaluate`, on good and bad files of translations."""
 
 import gzip
 import json
 import lzma
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ import regard
 from regard.evaluate.command import EvaluationSettings
 from regard.evaluate.command import run as evaluate
 from regard.evaluate.metrics import has_mecab
-from regard.train.command import run as train
-from tests.commands.test_bench import run
+from regard.evaluate.report import to_json
+from tests.commands.process import run
 from tests.commands.test_prepare import text
 
 REFERENCES = [
@@ -37,8 +35,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(corpus: Path) -> Path:
-    """A run that has learnt next to nothing."""
-    train(
+    """Return a run that has learnt next to nothing."""
+    return regard.train(
         {
             "preset": "tiny",
             "data": {
@@ -52,7 +50,6 @@ def trained(corpus: Path) -> Path:
         },
         corpus / "trained",
     )
-    return corpus / "trained"
 
 
 @pytest.fixture
@@ -103,8 +100,7 @@ def test_two_systems_are_measured_compared_printed_and_written(folder: Path) -> 
 
 
 def test_a_file_alone_needs_no_source_and_writes_where_it_is_run(folder: Path) -> None:
-    command = [sys.executable, "-m", "regard", "evaluate", "bad.en", "--ref", "ref.en", *FEW]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    result = run("evaluate", "bad.en", "--ref", "ref.en", *FEW, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("bad.en, en: 6 sentences, 1 reference for each\n") and "reference words" in result.stdout
     assert "left as the source" not in result.stdout
@@ -141,6 +137,19 @@ def test_a_runs_translations_are_measured_and_kept_with_it(corpus: Path, trained
     )
     evaluate(settings)
     report = json.loads((corpus / "out" / "evaluation.json").read_text(encoding="utf-8"))
+    written = set(corpus.rglob("*"))
+    value = regard.evaluate(
+        corpus / "same.en",
+        versus=trained,
+        refs=[corpus / "valid.en"],
+        src=corpus / "valid.de",
+        beam=2,
+        alpha=1.0,
+        device="cpu",
+        num_resamples=40,
+    )
+    assert json.loads(json.dumps(to_json(value, report["settings"]))) == report
+    assert set(corpus.rglob("*")) == written, "the function writes nothing"
     assert all(one["words"].startswith("no difference between same.en and trained in ") for one in report["comparisons"])
 
 
@@ -191,7 +200,7 @@ def test_the_tokenizer_follows_the_language(
 def test_mistakes_get_one_sentence(
     folder: Path, changes: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this process, for there are many."""
+    """Run in this process, because there are many cases."""
     monkeypatch.chdir(folder)
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - the sentence is compared
         evaluate(replace(EvaluationSettings(system="good.en", refs=("ref.en",), num_resamples=40), **changes))

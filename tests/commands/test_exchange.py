@@ -1,4 +1,4 @@
-"""`regard export` and `regard import` as a person types them."""
+"""Tests of the command lines of `regard export` and `regard import`."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.test_bench import run
+from tests.commands.process import run
 from tests.oracles.marian_folder import SOURCES, Variant, write_marian_folder
 from tests.oracles.runs import make_tokenizer, make_translator, write_run
 

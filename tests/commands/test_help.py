@@ -1,4 +1,4 @@
-"""The command line explains itself, at once, and guesses what was meant."""
+"""Tests of the command line's help: it is fast, and suggests names for unknown ones."""
 
 import subprocess
 import sys
@@ -9,10 +9,10 @@ import typer
 
 import regard
 from regard.cli import app
-from tests.commands.test_bench import run
+from tests.commands.process import run
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("torch", "numpy", "rich", "sacrebleu", "sentencepiece")  # what takes longer to import than help to print
+HEAVY = ("torch", "numpy", "rich", "sacrebleu", "sentencepiece")  # modules that take longer to import than help to print
 
 
 def all_commands() -> dict[tuple[str, ...], typer.core.TyperCommand]:
@@ -44,7 +44,7 @@ def test_the_help_of_all_lists_all() -> None:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_help_has_an_example_that_the_command_takes(words: tuple[str, ...]) -> None:
-    """Each flag in an example is one of the command's own."""
+    """Each flag in an example belongs to the command."""
     lines = (COMMANDS[words].help or "").split("Example")[1].splitlines()[1:]
     examples = [line.split(" | ")[-1].strip() for line in lines if line.strip()]
     flags = {flag for parameter in COMMANDS[words].params for flag in (*parameter.opts, *parameter.secondary_opts)}
@@ -64,7 +64,7 @@ def test_help_imports_nothing_heavy() -> None:
     script = """
 import sys
 from regard.cli import app
-from tests.commands.test_bench import run
+from tests.commands.process import run
 for words in {words}:
     try:
         app([*words, "--help"])

@@ -1,4 +1,4 @@
-"""A language model as a person has one: trained on plain text, stopped and continued, asked to go on."""
+"""Tests of a language model on the command line: trained on plain text, stopped and continued, and used to generate."""
 
 import json
 import shutil
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.checkpoint import Run, sha256
-from tests.commands.test_bench import run
+from regard.run.checkpoint import Run, sha256
+from tests.commands.process import run
 from tests.commands.test_train import ROOT
 from tests.oracles.runs import sentences
 
@@ -48,8 +48,8 @@ def train(corpus: Path, out: str, *more: str) -> subprocess.CompletedProcess[str
 
 @pytest.fixture(scope="module")
 def whole(corpus: Path) -> Path:
-    """A run that was never disturbed."""
-    result = train(corpus, "whole")
+    """Return an uninterrupted run, with another hash seed than the runs that are compared with it."""
+    result = run("train", *flags(corpus), *SETTINGS, "-o", str(corpus / "whole"), fresh=True)
     assert result.returncode == 0, result.stderr
     assert "450 texts in windows of 32 tokens" in result.stderr and "what generates is" in result.stderr
     assert "BLEU" not in result.stderr and "Traceback" not in result.stderr
@@ -77,14 +77,14 @@ def test_one_command_makes_a_run(whole: Path) -> None:
 
 
 def test_stopped_and_continued_it_ends_the_same(corpus: Path, whole: Path) -> None:
-    """First by a signal, wherever it is then; then to the end."""
+    """Stop it once by a signal at any step, then let it finish."""
     command = [sys.executable, "-m", "regard", "train", *flags(corpus), *SETTINGS, "-o", str(corpus / "stopped")]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         metrics = corpus / "stopped" / "metrics.jsonl"
         while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=120)
+        _, told = process.communicate(timeout=600)
     assert process.returncode in (0, 130), told
     result = train(corpus, "stopped")
     assert result.returncode == 0, result.stderr
@@ -92,7 +92,7 @@ def test_stopped_and_continued_it_ends_the_same(corpus: Path, whole: Path) -> No
 
 
 def test_from_the_middle_it_ends_the_same(corpus: Path, whole: Path) -> None:
-    """Half the steps with the plan of all of them: what a killed run leaves."""
+    """Train half of the steps with the plan for all of them, as a killed run does."""
     result = train(corpus, "half")
     assert result.returncode == 0, result.stderr
     half = Run(corpus / "half")
@@ -182,7 +182,6 @@ batch_tokens = 256
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--text", "train.txt", "--model", "language"], "nothing to validate on; give --valid-text"),
         (["--valid-text", "valid.txt", "--model", "language"], "nothing to learn from; give --text"),
         (["--text", "train.txt", "--valid-text", "valid.txt"], "add --model language"),
         (["--text", "train.txt", "--valid-text", "valid.txt", "--model", "rnn"], "add --model language"),
@@ -240,7 +239,7 @@ def test_what_translators_do_is_refused_in_one_sentence(corpus: Path, whole: Pat
     [
         (["a", "--file", "empty.txt"], "give one of them"),
         (["--file", "empty.txt"], "no prompt in"),
-        (["--greedy", "--temperature", "2"], "--greedy draws nothing"),
+        (["--greedy", "--temperature", "2"], "which --greedy turns off"),
         (["--greedy", "--num", "2"], "the most probable text is one"),
         (["--top-p", "0"], "top-p is 0.0"),
     ],

@@ -1,4 +1,4 @@
-"""Two real processes, connected through gloo, against one with the same global batch."""
+"""Tests of two processes connected through gloo, against one with the same global batch."""
 
 import json
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.checkpoint import Run, sha256
-from tests.commands.test_bench import run
+from regard.run.checkpoint import Run, sha256
+from tests.commands.process import run
 from tests.commands.test_prepare import flags, text
 
 __all__ = ["text"]  # the fixture
@@ -35,8 +35,8 @@ def settings(text: Path, precision: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_two_processes_learn_what_one_does(text: Path, dropout: float) -> None:
-    """20 updates in float64, of three batches each: one process takes two of them, the other one. Dropout changes nothing:
-    its masks belong to the batch, not to the process."""
+    """Run 20 updates in float64, of three batches each: one process takes two of them, the other one. Dropout gives the same
+    result, because its masks belong to the batch, not to the process."""
     arguments = [*settings(text, "float64"), "--set", f"model.dropout={dropout}"]
     alone = run("train", *arguments, "-o", str(text / "alone"))
     assert alone.returncode == 0, alone.stderr
@@ -86,9 +86,9 @@ import torch
 from safetensors.torch import save_file
 from regard.config import TrainConfig
 from regard.data.batch import collate
-from regard.train.distributed import Processes
+from regard.machine.processes import Processes
 from regard.train.learner import Learner
-from regard.train.metrics import Totals, line_of
+from regard.train.totals import Totals, line_of
 from tests.conftest import tiny_config
 
 processes = Processes.from_environment()
@@ -113,7 +113,7 @@ with processes.joined():
 
 @pytest.mark.slow
 def test_losses_and_gradients_in_float32(tmp_path: Path) -> None:
-    """But for the biases of keys: their gradient is zero in exact arithmetic, and Adam magnifies its rounding."""
+    """Biases of keys are left out: their gradient is zero in exact arithmetic, and Adam magnifies its rounding."""
     from safetensors.torch import load_file
 
     (tmp_path / "worker.py").write_text(WORKER, encoding="utf-8")
@@ -138,7 +138,7 @@ def test_losses_and_gradients_in_float32(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["--version"], ["train", "nowhere.toml"]])
 def test_a_process_among_several_ends_before_python_shuts_down(arguments: list[str]) -> None:
-    """gloo's threads may still have a tensor to give back, and would abort it: rarely, so this looks at the cause."""
+    """gloo's threads may still hold a tensor and abort at shutdown: this is rare, so the test checks for the cause."""
     program = f"import atexit, sys; atexit.register(print, 'shutting down'); sys.argv = {['regard', *arguments]}\n"
     program += "from regard.__main__ import main; main()"
     results = []

@@ -1,4 +1,4 @@
-"""What is published installs into an empty environment and works from there, away from the checkout."""
+"""Tests that the published package installs into an empty environment and works outside the checkout."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ ENVIRONMENT["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist."""
+    """Return a folder with the wheel and the sdist."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
@@ -36,6 +36,9 @@ def test_the_wheel_has_what_it_needs_and_no_more(built: Path) -> None:
         "regard/demo/ATTRIBUTION.md",
         "regard/train/training.html",
         "regard/lab/lab.html",
+        "regard/lab/words.en.toml",
+        "regard/lab/words.zh.toml",
+        "regard/pages/drawing.js",
         *TEXTS,
     } <= names
     in_checkout = {str(path.relative_to(ROOT)) for path in (ROOT / "regard").rglob("*.py")}

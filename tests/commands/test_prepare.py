@@ -1,4 +1,4 @@
-"""`regard prepare` as a person types it, on good text and on hostile text."""
+"""Tests of the command line of `regard prepare`, on good and on hostile text."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.test_bench import run
+from tests.commands.process import run
 
 WORDS = {"Hund": "dog", "Katze": "cat", "läuft": "runs", "schläft": "sleeps", "heute": "today", "gern": "gladly"}
 
@@ -111,7 +111,7 @@ def test_brackets_in_names_are_no_markup(text: Path) -> None:
 
 @pytest.mark.parametrize(("name", "exit_code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_stopped_run_leaves_nothing_behind_and_no_traceback(text: Path, name: str, exit_code: int) -> None:
-    """While the cleaners are at work on a pipe that never ends. Ctrl-C goes to the whole group, as a terminal sends it."""
+    """Stop it while the cleaners read a pipe that never ends. Ctrl-C goes to the whole group, as from a terminal."""
     os.mkfifo(text / "endless.tsv")
     arguments = ["--src", "endless.tsv", "--valid-src", "valid.de", "--valid-tgt", "valid.en", "-o", "prepared"]
     process = subprocess.Popen(
@@ -123,10 +123,10 @@ def test_a_stopped_run_leaves_nothing_behind_and_no_traceback(text: Path, name: 
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
     with (text / "endless.tsv").open("w", encoding="utf-8") as pipe:
-        for number in range(40_000):  # enough for several chunks; the end never comes
+        for number in range(40_000):  # enough for several chunks; the pipe stays open
             pipe.write(f"der Hund {number}\tthe dog {number}\n")
         pipe.flush()
         (os.killpg if name == "SIGINT" else os.kill)(process.pid, getattr(signal, name))
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=600)
     assert (process.returncode, stderr) == (exit_code, "")
     assert sorted(path.name for path in text.iterdir()) == ["endless.tsv", "train.de", "train.en", "valid.de", "valid.en"]

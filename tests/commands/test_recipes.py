@@ -1,4 +1,4 @@
-"""Recipes: what they say is strict, what they name is documented, and they begin, on corpora that are made here."""
+"""Tests that recipes are read strictly, documented, and can be started, on corpora that are made here."""
 
 import json
 import lzma
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from regard.checkpoint import Run
+from regard.cli.training_flags import overruled, within
 from regard.config import CorpusConfig, DataConfig, RunConfig, TrainConfig
+from regard.run.checkpoint import Run
 from regard.settings import Table, merged, read_table, read_toml
 from regard.train.command import _read_settings
-from regard.train.flags import overruled, within
 from scripts.curves import curve
-from tests.commands.test_bench import run
+from tests.commands.process import run
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "recipes"
@@ -40,7 +40,7 @@ def corpora_of(recipe: str) -> DataConfig:
 def files_of(recipe: str) -> Iterator[str]:
     data = corpora_of(recipe)
     for corpus in (*data.train, data.valid, *data.test):
-        assert corpus.tgt is not None
+        assert corpus is not None and corpus.tgt is not None
         yield from (corpus.src, corpus.tgt)
 
 
@@ -49,7 +49,7 @@ def language_of(name: str) -> str:
 
 
 def lines(name: str) -> list[str]:
-    """Of a corpus's file: the same words in each language."""
+    """Return the lines of a corpus's file: the same words in each language."""
     part = name.removesuffix(".xz").rpartition(".")[0]
     chance = random.Random(part)
     count = 12 if re.search(r"valid|dev|tune|test", part) else 200
@@ -59,7 +59,7 @@ def lines(name: str) -> list[str]:
 
 
 def make_corpora(folder: Path) -> Path:
-    """Small ones, with all the files that recipes name."""
+    """Make small corpora with all the files that recipes name."""
     for name in sorted({name for recipe in RECIPES for name in files_of(recipe)}):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def make_corpora(folder: Path) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """All that is trained here is tiny; two threads that wait for each other on a busy machine take ten times as long."""
+    """Use one thread: models are tiny, and two threads on a busy machine take ten times as long."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         yield
@@ -82,7 +82,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def documented_files() -> set[str]:
-    """From the table of corpora in recipes/README.md."""
+    """Return the files in the table of corpora in recipes/README.md."""
     table = (FOLDER / "README.md").read_text(encoding="utf-8").partition("## The corpora")[2]
     found: set[str] = set()
     for folder, names in re.findall(r"^\| `([\w-]+)` \| (.*?) \|", table, flags=re.MULTILINE):
@@ -106,7 +106,7 @@ def test_recipes_are_read_strictly_and_name_documented_files(recipe: str) -> Non
     assert set(files_of(recipe)) <= documented_files()
     for name in files_of(recipe):
         assert language_of(name) in (config.data.src_lang, config.data.tgt_lang) and ".." not in name
-    held_out = {corpus.src for corpus in (config.data.valid, *config.data.test)}
+    held_out = {corpus.src for corpus in (config.data.valid, *config.data.test) if corpus}
     assert not held_out & {corpus.src for corpus in config.data.train}
     words = (FOLDER / "README.md").read_text(encoding="utf-8")
     command = re.search(r"^#   (regard train .*)$", (FOLDER / recipe).read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -139,6 +139,7 @@ def test_a_recipe_is_one_command(recipe: str, corpora: Path, tmp_path: Path) -> 
     assert result.returncode == 0, result.stderr
     config = Run(tmp_path / "run").read_config()
     expected = corpora_of(recipe)
+    assert config.data.valid and expected.valid
     assert config.data.valid.src == str(corpora / expected.valid.src) and len(config.data.test) == len(expected.test)
     assert (config.train.steps, config.train.minutes, config.preset) == (2, 0, "tiny")
     assert config.train.learning_rate == read_toml(FOLDER / recipe)["train"].get("learning_rate", config.train.learning_rate)
@@ -162,8 +163,8 @@ def test_what_is_missing_gets_one_sentence_and_exit_code_2(corpora: Path, tmp_pa
         (["--config", recipe, "--corpora", "absent"], "there is no folder absent; --corpora is where a recipe's files are"),
         (["--config", recipe, "--corpora", "half"], "there is no file half/multi30k/valid.en.xz"),
         (["--config", recipe], "there is no file multi30k/valid.en.xz"),
-        (["--corpora", "half"], "--corpora is where the files are that --config names; give it with --config, and without"),
-        (["--config", recipe, "--corpora", str(corpora), "--data", "half"], "--corpora is where the files are that "),
+        (["--corpora", "half"], "--corpora is the folder of the files that --config names; give it with --config, without"),
+        (["--config", recipe, "--corpora", str(corpora), "--data", "half"], "--corpora is the folder of the files that "),
     ):
         result = run("train", *flags, *out, cwd=tmp_path)
         assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
@@ -201,7 +202,7 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def tried(corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """What scripts/recipes.py makes and says of three ways, one of which cannot be."""
+    """Return results and output of scripts/recipes.py for three ways, one of which is invalid."""
     output = tmp_path_factory.mktemp("tried")
     ways = ["as-it-is", "dropout=0,vocab_size=320", "dropout=3"]
     flags = ["--preset", "tiny", "--steps", "12", "--seeds", "1", "2", "--measure", "test", "--beam", "1"]
@@ -256,7 +257,7 @@ def test_curves_of_runs_are_one_picture(tried: tuple[Path, str], tmp_path: Path)
 
 @pytest.mark.slow
 def test_the_plain_loop_learns(tmp_path: Path) -> None:
-    """To say the words of one language in another, from 400 pairs."""
+    """Learn to replace words by those of another language, from 400 pairs."""
     chance = random.Random(1)
     for part, count in (("train", 400), ("valid", 40)):
         rows = [chance.choices(range(6), k=chance.randint(2, 6)) for _ in range(count)]
@@ -270,7 +271,7 @@ def test_the_plain_loop_learns(tmp_path: Path) -> None:
         "--layers 1 --width 64 --heads 4 --dropout 0 --sentences 32 --learning-rate 3e-3 --warmup 50 --device cpu".split()
     )
     for steps, least in ((1, 0.0), (600, 60.0)):
-        command = [str(FOLDER / "plain_loop.py"), str(tmp_path / "p"), "--minutes", "5", "--steps", str(steps), *sizes]
+        command = [str(FOLDER / "plain_loop.py"), str(tmp_path / "p"), "--minutes", "500", "--steps", str(steps), *sizes]
         result = script(*command, "-o", str(tmp_path / "translated.en"))
         assert result.returncode == 0, result.stderr
         bleu = re.search(r"^BLEU = ([\d.]+)", result.stdout, flags=re.MULTILINE)

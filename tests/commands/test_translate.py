@@ -1,4 +1,4 @@
-"""`regard translate`, `regard score` and `regard info` as people run them, on a small trained run."""
+"""Tests of the command lines of `regard translate`, `regard score` and `regard info`, on a small trained run."""
 
 import json
 import lzma
@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import process
+from tests.oracles.runs import make_tokenizer, make_translator, write_run
+
 RUN = Path(__file__).parents[1] / "runs" / "0.1.0"
 SOURCE = RUN / "source.de"
 STORED = [json.loads(line) for line in (RUN / "translations.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def run(*arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "regard", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", input=text, timeout=300, check=False)
+    return process.run(*map(str, arguments), text=text)
 
 
 def test_lines_go_in_and_come_out_in_order() -> None:
-    """Windows line ends, empty lines, and no newline at the end."""
+    """Use Windows line ends, empty lines, and no newline at the end."""
     sources = [line["source"] for line in STORED[:5]]
     text = "\r\n".join([sources[0], "", *sources[1:]])
     result = run("translate", RUN, text=text)
@@ -43,7 +45,7 @@ def test_files_in_and_out_and_alignments(tmp_path: Path) -> None:
 
 
 def test_scores_are_those_of_the_scoring_command(tmp_path: Path) -> None:
-    """What `--json` and `--nbest` report, against `regard score --pieces` of the pieces themselves."""
+    """Compare `--json` and `--nbest` with `regard score --pieces` of the pieces themselves."""
     details = [json.loads(line) for line in run("translate", RUN, SOURCE, "--json").stdout.splitlines()]
     pieces = tmp_path / "pieces"
     pieces.write_text(run("translate", RUN, SOURCE, "--pieces").stdout, encoding="utf-8")
@@ -64,6 +66,16 @@ def test_scores_are_those_of_the_scoring_command(tmp_path: Path) -> None:
     assert (number, text) == ("1", STORED[1]["text"])
     assert float(score) == pytest.approx(details[1]["score"], abs=1e-4)
     assert float(features.removeprefix("log_prob= ")) == pytest.approx(details[1]["log_prob"], abs=1e-4)
+
+
+def test_translations_that_were_cut_are_counted(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    write_run(tmp_path / "endless", make_translator(tokenizer, ending=-50.0), tokenizer)
+    for text, said in (("a", "1 translation reached its"), ("a\n\nb", "2 translations reached their")):
+        result = run("translate", tmp_path / "endless", "--json", "--beam", "1", text=text)
+        assert result.returncode == 0, result.stderr
+        assert [json.loads(line)["ended"] for line in result.stdout.splitlines()] == [not line for line in text.split("\n")]
+        assert result.stderr.strip() == f"{said} maximum length and may be cut"
 
 
 def test_a_long_line_is_translated_in_parts_and_that_is_said() -> None:
@@ -106,9 +118,9 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
         ([RUN, SOURCE, "--batch-size", "3", "--batch-tokens", "3"], "give one of them"),
         ([RUN, SOURCE, "--nbest", "9"], "9 translations cannot come from a beam of 4"),
         ([RUN, SOURCE, "--prefixes", "/dev/null"], "/dev/null ends after line 0, but the text to translate goes on"),
-        ([RUN, SOURCE, "--json", "--pieces"], "--json, --pieces and --nbest each have a form of their own"),
+        ([RUN, SOURCE, "--json", "--pieces"], "--json, --pieces and --nbest are different formats"),
         ([RUN, SOURCE, "--sample", "1", "--temperature", "0"], "the temperature is 0.0"),
-        ([RUN, SOURCE, "--top-p", "0.5"], "say how to draw; give --sample, too"),
+        ([RUN, SOURCE, "--top-p", "0.5"], "control sampling; give --sample, too"),
         ([RUN, SOURCE, "-o", RUN], "is a folder; give a file to write to"),
         ([RUN, SOURCE, "--device", "abacus"], "the device 'abacus' is not to be had here"),
     ],

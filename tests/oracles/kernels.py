@@ -1,4 +1,4 @@
-"""What the kernels of `regard.kernels` compute, by torch's own operations: dense masks, autograd, no blocks."""
+"""Compute the results of `regard.fast.kernels` by torch's own operations: dense masks, autograd, no blocks."""
 
 import math
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.kernels.intervals import Intervals
+from regard.fast.kernels.intervals import Intervals
 
 
 def attention_weights(q: Tensor, k: Tensor, intervals: Intervals, num_heads: int) -> Tensor:
-    """(H, Q, N); rows that may attend to nothing are zeros."""
+    """Return attention weights (H, Q, N); rows that may attend to nothing are zeros."""
     keys = torch.arange(len(k), device=k.device)
     mask = (keys >= intervals.key_first[:, None]) & (keys < intervals.key_end[:, None])
     d_head = q.shape[1] // num_heads
@@ -29,15 +29,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, intervals: Intervals, num_heads: 
 
 
 def add_norm(inputs: Sequence[Tensor], *, keep: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Stream and normed, of x, y, b, γ and β; `keep` is the dropout mask, already divided by what is kept."""
+    """Return stream and normed, of x, y, b, γ and β; `keep` is the dropout mask, divided by the probability of keeping."""
     x, y, bias, gamma, beta = inputs
     stream = x + (y + bias) * keep
     return stream, F.layer_norm(stream, gamma.shape, gamma, beta, epsilon)
 
 
 def r_drop_loss(logits: Tensor, targets: Tensor, *, pad_id: int, smoothing: float, r_drop: float) -> Tensor:
-    """Of each token, given the logits of two passes (2, N, V): the mean of the two smoothed cross-entropies, and α/2 times
-    the mean of the two divergences; padding has none."""
+    """Return each token's loss, given the logits of two passes (2, N, V): the mean of the two smoothed cross-entropies plus
+    α/2 times the mean of the two divergences, and 0 for padding."""
     losses = [smoothed_loss(one, targets, pad_id=pad_id, smoothing=smoothing) for one in logits]
     log_p, log_q = (one.log_softmax(-1) for one in logits)
     forth = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)

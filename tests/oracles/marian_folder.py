@@ -1,5 +1,5 @@
-"""A folder like OPUS-MT's, made by the libraries that read it: unigram SentencePiece models, a vocabulary in an order of its
-own, and a Marian model with random weights."""
+"""Make a folder like OPUS-MT's with the libraries that read it: unigram SentencePiece models, a vocabulary in an order of
+its own, and a Marian model with random weights."""
 
 import io
 import json
@@ -16,14 +16,14 @@ CODES = (">>fra<<", ">>deu<<")
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    separate: bool = False  # vocabularies
+    separate: bool = False  # whether the vocabularies are separate
     tied: bool = True
     scaled: bool = True
     activation: str = "swish"
     safetensors: bool = True
     encoder_layers: int = 2
     decoder_layers: int = 1
-    eos_bias: float = 4.0  # of the logits, large enough that most sentences end and small enough that not all end at once
+    eos_bias: float = 4.0  # added to the logits of EOS, so that most sentences end, but not all at once
 
 
 def sentences(letters: str, count: int, seed: int) -> list[str]:
@@ -52,13 +52,13 @@ def unigram_model(texts: list[str]) -> bytes:
 
 
 def write_marian_folder(folder: Path, variant: Variant) -> Any:
-    """Gives the Hugging Face model that was written."""
+    """Write the folder and return the Hugging Face model."""
     folder.mkdir()
     spm = {"source": unigram_model(SOURCES), "target": unigram_model(TARGETS)}
     for side, content in spm.items():
         (folder / f"{side}.spm").write_bytes(content)
     pieces = {side: _text_pieces(content) for side, content in spm.items()}
-    # A piece of each side is missing, as in real vocabularies, which leave out what is rare.
+    # One piece of each side is missing, because real vocabularies leave out rare pieces.
     src, tgt = pieces["source"][:-3] + list(CODES), pieces["target"][:-3]
     if variant.separate:
         vocabularies = {"vocab.json": _numbered(src), "target_vocab.json": _numbered(tgt)}
@@ -83,7 +83,7 @@ def _text_pieces(content: bytes) -> list[str]:
 
 
 def _numbered(pieces: list[str]) -> dict[str, int]:
-    """Padding is at the same place for both sides: config.json has one number for it."""
+    """Number the pieces, with padding at the same id on both sides, because config.json has one id for it."""
     ordered = ["</s>", "<unk>", "<pad>", *pieces]
     return {piece: n for n, piece in enumerate(ordered)}
 

@@ -23,7 +23,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def step(parameters: Parameters, name: str, x: Array, state: State) -> State:
-    """One step of one layer, gate by gate."""
+    """Compute one step of one layer, gate by gate."""
     w_ih, w_hh, b_ih, b_hh = (parameters[f"{name}.{part}_l0"] for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
     size = len(state[0])
 
@@ -40,7 +40,7 @@ def step(parameters: Parameters, name: str, x: Array, state: State) -> State:
 
 
 def read(parameters: Parameters, name: str, inputs: list[Array], size: int, cell: str) -> list[Array]:
-    """The states after each input."""
+    """Return the states after each input."""
     state: State = tuple(np.zeros(size) for _ in range(2 if cell == "lstm" else 1))
     states = []
     for x in inputs:
@@ -50,7 +50,7 @@ def read(parameters: Parameters, name: str, inputs: list[Array], size: int, cell
 
 
 def logits(parameters: Parameters, config: ModelConfig, src: list[int], tgt_in: list[int]) -> Array:
-    """Of every next token of one sentence, without padding."""
+    """Return the logits of every next token of one sentence, without padding."""
     scale = math.sqrt(config.d_model)
     table = parameters["embeddings.src.weight"]
     has_attention = config.kind == "rnn-attention"
@@ -73,7 +73,7 @@ def logits(parameters: Parameters, config: ModelConfig, src: list[int], tgt_in: 
     for token in tgt_in:
         word = table[token] * scale
         context = summary
-        if has_attention:  # the state before the step asks
+        if has_attention:  # the query is the state before the step
             scores = np.array([score(parameters, config, decoder[-1][0], h) for h in states])
             context = sum(weight * h for weight, h in zip(softmax(scores), states, strict=True))
         x = np.concatenate([word, context])

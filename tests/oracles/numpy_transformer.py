@@ -1,7 +1,7 @@
 """The Transformer in plain NumPy float64, written from the paper's formulas one vector at a time.
 
-No batch, no fused projections, no masks but index ranges: slow, and too simple to share a mistake with the model. It reads
-the model's parameters by name and nothing else of it.
+It uses no batch, no fused projections and no masks except index ranges, to share no mistake with the model. It reads the
+model's parameters by name and nothing else.
 """
 
 import math
@@ -29,7 +29,7 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> Array:
 
 
 def position(pos: int, d_model: int) -> Array:
-    """Section 3.5, one dimension at a time."""
+    """Return the sinusoid of section 3.5, one dimension at a time."""
     encoding = np.zeros(d_model)
     for i in range(d_model // 2):
         angle = pos / 10000 ** (2 * i / d_model)
@@ -47,14 +47,14 @@ def activation(name: str, x: Array) -> Array:
 
 
 def attend(query: Array, keys: list[Array], values: list[Array]) -> Array:
-    """Equation 1 for one query."""
+    """Compute equation 1 for one query."""
     scores = np.array([query @ key / math.sqrt(len(query)) for key in keys])
     result: Array = np.sum([w * v for w, v in zip(softmax(scores), values, strict=True)], axis=0)
     return result
 
 
 class NumpyTransformer:
-    """One sentence pair, no padding: `logits` gives (T, V)."""
+    """A Transformer for one sentence pair without padding; `logits` returns (T, V)."""
 
     def __init__(self, config: ModelConfig, parameters: Parameters) -> None:
         self.config = config
@@ -99,7 +99,7 @@ class NumpyTransformer:
         return xs
 
     def sublayer(self, xs: list[Array], residual: str, function) -> list[Array]:  # type: ignore[no-untyped-def]
-        """Section 3.1: LayerNorm(x + Sublayer(x)), or its pre-norm variant."""
+        """Compute LayerNorm(x + Sublayer(x)) of section 3.1, or its pre-norm variant."""
         gain, bias = self.parameters[f"{residual}.norm.weight"], self.parameters[f"{residual}.norm.bias"]
         if self.config.norm == "post":
             return [layer_norm(x + y, gain, bias) for x, y in zip(xs, function(xs), strict=True)]
@@ -112,7 +112,7 @@ class NumpyTransformer:
         return [layer_norm(x, self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]) for x in xs]
 
     def affine(self, x: Array, name: str, part: int = 0, parts: int = 1) -> Array:
-        """xWᵀ + b, of the `part`-th of `parts` maps that the model keeps stacked in one matrix."""
+        """Return xWᵀ + b for the `part`-th of `parts` maps that the model stacks in one matrix."""
         weight, bias = self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
         size = len(weight) // parts
         rows = slice(part * size, (part + 1) * size)
@@ -120,7 +120,7 @@ class NumpyTransformer:
         return result
 
     def heads(self, queries: list[Array], keys: list[Array], values: list[Array], causal: bool) -> list[Array]:
-        """Section 3.2.2: each head is an attention of its own over its slice of the projections."""
+        """Compute section 3.2.2: each head attends over its own slice of the projections."""
         size = self.config.d_head
         outputs = []
         for t, query in enumerate(queries):
@@ -144,7 +144,7 @@ class NumpyTransformer:
         return [self.affine(head, f"{name}.output") for head in self.heads(queries, keys, values, causal=False)]
 
     def feed_forward(self, xs: list[Array], layer: str) -> list[Array]:
-        """Equation 2."""
+        """Compute equation 2."""
         name = f"{layer}.feed_forward"
         hidden = [activation(self.config.activation, self.affine(x, f"{name}.inner")) for x in xs]
         return [self.affine(h, f"{name}.outer") for h in hidden]

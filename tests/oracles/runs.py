@@ -1,4 +1,4 @@
-"""Runs without training: random weights that say different things about different sentences, and mostly end."""
+"""Make runs without training: random weights whose outputs depend on the sentence and mostly end."""
 
 import random
 from functools import cache
@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 import regard
-from regard.checkpoint import Run, Weights, weights_bytes
 from regard.config import CorpusConfig, DataConfig, ModelConfig, RunConfig, TrainConfig
-from regard.data.store import EncodedTexts, PairWriter
-from regard.model.kinds import EncoderDecoder
+from regard.data.store import SplitWriter
+from regard.model.kinds import build_encoder_decoder
 from regard.model.recurrent import Recurrent
+from regard.model.sequence import EncoderDecoder
 from regard.model.transformer import DecoderLayer, Transformer
+from regard.run.checkpoint import Run, Weights, weights_bytes
 from regard.text.tokenizer import EOS_ID, Subwords, Tokenizer, learn_subwords
 
 
@@ -33,11 +34,12 @@ def make_tokenizer(*, separate: bool = False) -> Tokenizer:
 
 
 def make_translator(tokenizer: Tokenizer, *, ending: float = 0.6, spread: float = 0.3, **changes: Any) -> Transformer:
-    """`ending` is how much EOS is favoured, `spread` how much sub-layers add to what was said last."""
+    """Return a random Transformer. `ending` favours EOS; `spread` scales the outputs of sub-layers."""
     sizes = {"src_vocab_size": len(tokenizer.src), "tgt_vocab_size": len(tokenizer.tgt)}
     small = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "num_heads": 4, "d_ff": 48, "max_positions": 128}
     torch.manual_seed(7)
-    model = Transformer(ModelConfig(**(sizes | small | changes))).eval().requires_grad_(False)
+    model = build_encoder_decoder(ModelConfig(**(sizes | small | changes))).eval().requires_grad_(False)
+    assert isinstance(model, Transformer)
     for name, parameter in model.named_parameters():
         if "embedding" in name or "positions" in name:
             parameter.normal_(std=0.3)
@@ -52,7 +54,7 @@ def make_translator(tokenizer: Tokenizer, *, ending: float = 0.6, spread: float 
 
 
 def make_recurrent(tokenizer: Tokenizer, *, ending: float = 2.0, seed: int = 7, **changes: Any) -> Recurrent:
-    """The same of an RNN, without attention unless told otherwise. It says no bytes: most of them are no letters."""
+    """Return a random RNN, without attention by default. It outputs no byte pieces, most of which are not letters."""
     sizes = {"src_vocab_size": len(tokenizer.src), "tgt_vocab_size": len(tokenizer.tgt), "output_bias": True}
     small: dict[str, Any] = {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "num_heads": 1, "d_state": 24}
     torch.manual_seed(seed)
@@ -67,7 +69,7 @@ def make_recurrent(tokenizer: Tokenizer, *, ending: float = 2.0, seed: int = 7, 
 
 
 def write_run(folder: Path, model: EncoderDecoder, tokenizer: Tokenizer, *, num_pairs: int = 0) -> Run:
-    """With as many pairs of validation text, and as many to train on."""
+    """Write a run with `num_pairs` pairs of validation text, and as many to train on."""
     folder.mkdir(parents=True)
     run = Run(folder)
     data = DataConfig(train=(), valid=CorpusConfig(src=""), src_lang="de", tgt_lang="en")
@@ -77,7 +79,6 @@ def write_run(folder: Path, model: EncoderDecoder, tokenizer: Tokenizer, *, num_
     for seed, split in enumerate(("valid", "train") if num_pairs else ()):
         (folder / "data").mkdir(exist_ok=True)
         src, tgt = (sentences(num_pairs, seed=one) for one in (10 + seed, 20 + seed))
-        sizes = {"src_vocab_size": len(tokenizer.src), "tgt_vocab_size": len(tokenizer.tgt)}
-        with PairWriter(folder / "data", split, **sizes) as writer:
-            writer.append(EncodedTexts(src, tokenizer.src.encode(src)), EncodedTexts(tgt, tokenizer.tgt.encode(tgt)))
+        with SplitWriter(folder / "data", split, {"src": len(tokenizer.src), "tgt": len(tokenizer.tgt)}) as writer:
+            writer.append((src, tokenizer.src.encode(src)), (tgt, tokenizer.tgt.encode(tgt)))
     return run

@@ -1,4 +1,4 @@
-"""A model that is a table: what comes next depends on all that came before, at random or as written down by hand."""
+"""A model defined by a table: the next token's probabilities depend on the whole prefix, at random or as given."""
 
 import math
 import random
@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-Prefix = tuple[int, ...]  # BOS first
-Table = Callable[[int, Prefix], Sequence[float]]  # of a sentence and a prefix: probabilities
+Prefix = tuple[int, ...]  # begins with BOS
+Table = Callable[[int, Prefix], Sequence[float]]  # maps a sentence and a prefix to probabilities
 
 
 @dataclass
 class TableCache:
-    """Every beam's prefix in plain lists: if search selects wrongly, it sees wrong probabilities from then on."""
+    """A cache with every beam's prefix in plain lists. If search selects wrong rows, later probabilities are wrong."""
 
     beams: list[list[Prefix]]
-    numbers: list[int] = field(default_factory=list)  # which sentence each row is
+    numbers: list[int] = field(default_factory=list)  # the sentence of each row
 
     def __post_init__(self) -> None:
         self.numbers = self.numbers or list(range(len(self.beams)))
@@ -45,7 +45,7 @@ class TableModel:
         return torch.tensor(rows, dtype=torch.float64).log()
 
     def log_prob(self, sentence: int, bos_id: int, ids: Sequence[int]) -> float:
-        """Of a whole sequence, by the table itself."""
+        """Return the log-probability of a whole sequence by the table itself."""
         prefix: Prefix = (bos_id,)
         total = 0.0
         for token in ids:

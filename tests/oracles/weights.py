@@ -1,4 +1,4 @@
-"""Our parameters in the places where other libraries keep theirs."""
+"""Copy our parameters into models of other libraries."""
 
 from typing import Any
 
@@ -48,13 +48,13 @@ def _layers_of(peer: TorchTransformer) -> list[Any]:
 
 
 def sines_first(d_model: int) -> Tensor:
-    """Marian's hidden dimension in terms of ours: 0, 2, 4, … hold the sines, 1, 3, 5, … the cosines."""
+    """Return Marian's hidden dimensions in terms of ours: 0, 2, 4, … hold the sines, 1, 3, 5, … the cosines."""
     return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
 
 
 @torch.no_grad()
 def copy_into_marian(model: Transformer, peer: Any) -> None:
-    """Only axes that are the residual stream are permuted; heads and feed-forward activations stay as they are."""
+    """Copy weights into Marian. Only axes of the residual stream are permuted, not heads and feed-forward activations."""
     order = sines_first(model.config.d_model)
 
     def reads_stream(theirs: nn.Linear, weight: Tensor, bias: Tensor) -> None:

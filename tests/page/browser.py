@@ -29,6 +29,7 @@ class Studio:
 
     def __init__(self, page: Page, address: str) -> None:
         self.page = page
+        page.set_default_timeout(600_000)  # milliseconds: on a busy machine 30 seconds are not much
         self.address = address
         self.problems: list[str] = []
         self.requests: list[str] = []

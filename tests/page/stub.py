@@ -8,11 +8,12 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from regard.checkpoint import Run
 from regard.inspection.look import Question, describe, look, look_at_head
 from regard.model.trace import Head, Intervention
+from regard.pages.template import DRAWER
+from regard.run.checkpoint import Run
+from regard.run.metrics import read_lines
 from regard.serve.runs import NAMELESS
-from regard.train.metrics import read_lines
 from regard.translate.search import Search
 from regard.translate.translator import Translator, load
 
@@ -92,8 +93,9 @@ def serving(runs: dict[str, Path]) -> Iterator[tuple[str, Served]]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name = "index.html" if self.path == "/" else self.path.removeprefix("/page/")
-            if (PAGE / name).is_file():
-                self._answer(200, KINDS[Path(name).suffix], (PAGE / name).read_bytes())
+            path = DRAWER if name == DRAWER.name else PAGE / name
+            if path.is_file():
+                self._answer(200, KINDS[path.suffix], path.read_bytes())
             else:
                 self._answer(200, "application/json", json.dumps(served.get(self.path)).encode())
 

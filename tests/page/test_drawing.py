@@ -91,7 +91,7 @@ def test_axes_have_as_many_digits_as_their_steps(studio: Studio) -> None:
             [...found.lines({ curves: [{ name: "", points: [[0, 0], [10, most]] }], label: "" })
                 .querySelectorAll("text[text-anchor=end]")].map(node => [node.textContent, +node.getAttribute("x")]))"""
         told = [one for one in studio.page.evaluate(script, most) if one[1] < 150 and one[0]]
-        ticks = [float(one[0]) for one in told]
+        ticks = [float(one[0].replace(",", "")) for one in told]
         steps = [after - before for before, after in pairwise(ticks)]
         assert len(ticks) > 2 and steps == pytest.approx([steps[0]] * len(steps), rel=1e-6), told
         assert len({len(one[0].partition(".")[2]) for one in told}) == 1
@@ -141,7 +141,7 @@ def test_explanations_are_those_of_the_model(studio: Studio) -> None:
         said[block] = studio.open("map", text=TEXT, lang="en", run="one", block=block).text(".panel")
         assert studio.page.locator(".figure .chosen").count() == 1
     assert "z = x Wᵀ + b" in said["linear.decoder"] and "of its own" in said["linear.decoder"]
-    assert "a straight way" in said["add.encoder.1"] and "pre-norm, learned positions" in said["add.encoder.1"]
+    assert "a direct path" in said["add.encoder.1"] and "pre-norm, learned positions" in said["add.encoder.1"]
     assert "the same sentence" in said["positions.encoder"] and "the same sentence" not in said["positions.decoder"]
     assert "that embedded them" not in studio.open("residual", text=TEXT, lang="en", run="one").text("#view")
 

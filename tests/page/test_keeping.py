@@ -185,7 +185,8 @@ def test_who_types_on_hangs_up(studio: Studio) -> None:
     studio.page.wait_for_selector(".later[aria-busy=true]")
     studio.page.fill("textarea", "Guten Morgen!")
     studio.page.wait_for_function("location.hash.includes('Guten')")
-    studio.page.wait_for_timeout(100)
+    while len(gone) < 4:
+        studio.page.wait_for_timeout(20)
     assert len(gone) == 4, "a head each"
     let_go()
     studio.settled()
@@ -234,9 +235,9 @@ def test_training_is_followed_past_a_refusal(studio: Studio) -> None:
     studio.page.clock.install()
     studio.page.route("**/runs/one/training", answer)
     studio.open("training", text=TEXT, run="one", lang="en")
-    for _ in range(3):
+    while "finished" not in studio.text("p[data-step]"):
         studio.page.clock.run_for(4100)
-        studio.page.wait_for_timeout(200)
+        studio.page.wait_for_timeout(50)
+    studio.page.clock.run_for(4100)
     assert answers == [200, 503, 200]
-    assert "finished" in studio.text("p[data-step]")
     studio.problems.clear()

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from playwright.sync_api import Browser
 
-from regard.checkpoint import Run
-from regard.config import CHOICES
+from regard.config import Ablation
 from regard.inspection.look import Question, look
+from regard.run.checkpoint import Run
 from regard.serve.file import LookSettings, write_look
 from regard.translate.translator import load
 from tests.oracles.runs import make_tokenizer, make_translator, write_run
@@ -67,7 +67,11 @@ def check_every_view(studio: Studio, lang: str = "en", **state: str) -> None:
         pytest.param({"ending": 30.0}, id="says nothing"),
         pytest.param({"positions": "none"}, id="no positions"),
         *(pytest.param({"ablation": one, "norm": "pre"}, id=f"pre-norm without {one}") for one in ("residual", "scale")),
-        *(pytest.param({"ablation": one}, id=f"without {one}") for one in CHOICES["ablation"] if one != "none"),
+        *(
+            pytest.param({"ablation": one, "ending": 0.0}, id=f"without {one}")
+            for one in get_args(Ablation)
+            if one != "none"
+        ),
     ],
 )
 def test_every_model_has_every_view(browser: Browser, tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from regard.train.metrics import append_line, read_lines
+from regard.run.metrics import append_line, read_lines
 from tests.page.browser import VIEWS, Studio, needs_chromium
 from tests.page.conftest import RUN, TEXT, Truth, close
 from tests.page.stub import PAGE, serving

@@ -13,8 +13,8 @@ from regard.inspection.look import Question, look, search
 from regard.model.embedding import sinusoids
 from regard.model.kinds import require_transformer
 from regard.model.trace import Head, Intervention
+from regard.run.metrics import read_lines
 from regard.text.tokenizer import EOS_ID
-from regard.train.metrics import read_lines
 from regard.translate.search import Search
 from tests.page.browser import VIEWS, Studio, needs_chromium
 from tests.page.conftest import CLOSE, RUN, TEXT, Truth, close

@@ -1,4 +1,4 @@
-"""Words and links, worked by hand; minimum risk against sacreBLEU's chrF."""
+"""Tests of word alignment against examples worked by hand, and of minimum risk against sacreBLEU's chrF."""
 
 import random
 
@@ -17,7 +17,7 @@ def test_pieces_belong_to_the_words_that_spaces_separate() -> None:
 
 
 def test_pieces_that_are_not_in_the_text_make_no_words() -> None:
-    """Unknown pieces, spaces at the end, letters in bytes, spaces in bytes: the words are always those of the text."""
+    """Cover unknown pieces, spaces at the end, and bytes of letters and spaces: the words are always those of the text."""
     assert words_of(["<unk>", "▁Hello", "<unk>", "▁there"], "Hello there") == [0, 0, 1, 1]
     assert words_of(["▁Hello", "▁"], "Hello") == [0, 0]
     emoji = [f"<0x{byte:02X}>" for byte in "😀".encode()]
@@ -26,9 +26,9 @@ def test_pieces_that_are_not_in_the_text_make_no_words() -> None:
 
 
 def test_a_word_goes_where_its_pieces_look_most() -> None:
-    """Two target words of 2 and 1 pieces, two source words of 1 and 2, and EOS, which does not count."""
+    """Align two target words of 2 and 1 pieces with two source words of 1 and 2; EOS does not count."""
     weights = torch.tensor([[0.3, 0.2, 0.2, 0.3], [0.35, 0.2, 0.2, 0.25], [0.1, 0.1, 0.1, 0.7]])
-    # First target word: 0.65 on source word 0 and 0.8 on source word 1, though no piece of that has more than 0.2.
+    # First target word: 0.65 on source word 0 and 0.8 on source word 1, though none of its pieces has more than 0.2.
     assert word_links(weights, [0, 1, 1], [0, 0, 1]) == ((1, 0), (1, 1))
     assert word_links(weights[:, :2], [0], [0, 0, 1]) == ((0, 0), (0, 1))
     assert word_links(weights, [], [0]) == ()
@@ -37,7 +37,7 @@ def test_a_word_goes_where_its_pieces_look_most() -> None:
 def test_links_of_parts_become_links_of_the_whole() -> None:
     parts = [("a b.", "x.", ((0, 0), (1, 0))), ("c d", "y z", ((0, 1), (1, 0)))]
     assert shifted(parts, "a b. c d", "x. y z") == ((0, 0), (1, 0), (2, 2), (3, 1))
-    # Cut within a word: both halves are that word.
+    # If a word is split, both parts belong to it.
     assert shifted([("ab", "x", ((0, 0),)), ("cd e", "y", ((0, 0), (1, 0)))], "abcd e", "xy") == ((0, 0), (1, 0))
 
 
@@ -56,5 +56,5 @@ def test_the_least_risky_is_the_one_most_like_the_others() -> None:
     risk = [sum(metric.sentence_score(one, [other]).score for other in texts) for one in texts]
     assert least_risky(texts, None) == sorted(range(4), key=lambda n: -risk[n])
     assert least_risky(texts, None)[0] != 1
-    # Where one is far more probable than all others together, being like it is what counts.
+    # If one is far more probable than all others together, similarity to it decides.
     assert least_risky(texts, [-50.0, 0.0, -50.0, -50.0])[0] == 1

@@ -1,4 +1,4 @@
-"""The fused kernel and the formula, where masks are at their worst."""
+"""Tests of the fused attention kernel against the formula, with extreme masks."""
 
 import pytest
 import torch
@@ -40,11 +40,10 @@ def test_a_row_that_may_attend_to_nothing_gives_zeros_and_finite_gradients(
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("added", [False, True])
-def test_bfloat16_on_a_cpu_is_float32_rounded(added: bool, autocast: bool) -> None:
+def test_bfloat16_on_a_cpu_is_float32_rounded(autocast: bool) -> None:
     q, k, v = (tensor.detach().bfloat16().requires_grad_() for tensor in qkv(dtype=torch.float32))
     exact = [tensor.detach().float().requires_grad_() for tensor in (q, k, v)]
-    mask = torch.randn(2, 1, 4, 6) if added else torch.rand(2, 1, 4, 6) < 0.8
+    mask = torch.rand(2, 1, 4, 6) < 0.8
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         found = attention(q, k, v, mask=mask)
     expected = attention(*exact, mask=mask)

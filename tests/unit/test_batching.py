@@ -1,4 +1,4 @@
-"""Every pair once, within the budget, in an order that only seed and epoch decide."""
+"""Tests that batches hold every pair once, within the budget, in an order that depends only on seed and epoch."""
 
 from itertools import pairwise
 
@@ -12,14 +12,14 @@ from regard.data.batching import (
     epoch_batches,
     epoch_pairs,
     packed_batches,
-    packed_room,
+    packed_size,
     padding_share,
 )
 from regard.data.store import Ragged
 
 
 def random_lengths(count: int, seed: int = 0) -> PairLengths:
-    """Targets of 1 to 60 tokens, sources of about the same length."""
+    """Return targets of 1 to 60 tokens, and sources of about the same length."""
     random = np.random.default_rng(seed)
     tgt = random.gamma(3.0, 5.0, count).astype(np.int64) + 1
     src = np.maximum(1, (tgt * random.normal(1.0, 0.2, count)).astype(np.int64))
@@ -51,7 +51,7 @@ def test_the_order_is_a_function_of_seed_and_epoch() -> None:
     assert order(1, 0) == order(1, 0)
     assert order(1, 0) != order(1, 1) and order(1, 0) != order(2, 0)
     together = [{frozenset(batch) for batch in order(1, epoch)} for epoch in (0, 1)]
-    assert len(together[0] & together[1]) < len(together[0]) / 10  # other neighbours, not only another order
+    assert len(together[0] & together[1]) < len(together[0]) / 10  # pairs have other neighbours, not only another order
 
 
 def test_batches_come_in_no_order_of_length() -> None:
@@ -89,14 +89,14 @@ def test_collate_shifts_right_and_pads_at_the_end() -> None:
 
 def test_packed_batches_have_each_pair_once_and_keep_to_their_room() -> None:
     lengths = random_lengths(5000)
-    room = packed_room(lengths, 2048)
+    room = packed_size(lengths, 2048)
     assert max(room) == 2048 and min(room) % 128 == 0
     pairs = np.arange(5000)
     batches = packed_batches(lengths, pairs, room=room, seed=1, epoch=0)
     assert sorted(np.concatenate(batches)) == list(range(5000))
     for side, most in zip((lengths.src, lengths.tgt), room, strict=True):
         assert max(int(side[batch].sum()) for batch in batches) <= most
-    for batch, following in pairwise(batches):  # none could have taken one more
+    for batch, following in pairwise(batches):  # no batch has room for another pair
         more = [int(side[batch].sum() + side[following[0]]) for side in (lengths.src, lengths.tgt)]
         assert more[0] > room[0] or more[1] > room[1]
     again, other = (packed_batches(lengths, pairs, room=room, seed=1, epoch=epoch) for epoch in (0, 1))
@@ -106,8 +106,8 @@ def test_packed_batches_have_each_pair_once_and_keep_to_their_room() -> None:
 
 def test_a_packed_batch_has_room_for_the_longest_pair() -> None:
     lengths = PairLengths(np.array([3, 300]), np.array([4, 5]))
-    assert min(packed_room(lengths, 64)) >= 300
-    batches = packed_batches(lengths, np.arange(2), room=packed_room(lengths, 64), seed=1, epoch=0)
+    assert min(packed_size(lengths, 64)) >= 300
+    batches = packed_batches(lengths, np.arange(2), room=packed_size(lengths, 64), seed=1, epoch=0)
     assert sorted(np.concatenate(batches)) == [0, 1]
 
 
@@ -122,7 +122,7 @@ def test_a_packed_batch_can_be_cut_into_pieces_that_pad_little() -> None:
         assert (piece.src != 0).any(0).all() and (piece.tgt_out != 0).any(0).all()  # no column of padding alone
 
     def sentences(batches: list[Batch]) -> list[tuple[tuple[int, ...], ...]]:
-        """Every pair without its padding, in some order."""
+        """Return every pair without its padding, sorted."""
         rows = (row for batch in batches for row in zip(*batch.inputs, batch.targets, strict=True))
         return sorted(tuple(tuple(ids[ids != 0].tolist()) for ids in row) for row in rows)
 

@@ -1,4 +1,4 @@
-"""Beam search against tables worked by hand, every sequence there is, and a plain search that never stops early."""
+"""Tests of beam search against tables worked by hand, brute force, and a plain search that never stops early."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from regard.search.hypothesis import length_penalty, without
 from tests.conftest import make_model
 from tests.oracles.table_model import Prefix, TableModel, random_table
 
-BOS, EOS = 0, 1  # in these tables, 2 and up are words
+BOS, EOS = 0, 1  # in these tables, 2 and above are words
 
 
 def score(model: TableModel, sentence: int, ids: Sequence[int], alpha: float) -> float:
@@ -32,7 +32,7 @@ def test_the_length_penalty_is_gnmts() -> None:
 
 
 def hand_table(_: int, prefix: Prefix) -> list[float]:
-    """Words 2 and 3. Greedy takes 2 (0.5), then 2 again (0.4 of it), and ends there; the best is 3, end: 0.4 · 0.9."""
+    """Greedy search takes word 2 (0.5), then 2 again (0.4), and ends; the best hypothesis is word 3, end: 0.4 · 0.9."""
     return {
         (0,): [0.0, 0.1, 0.5, 0.4],
         (0, 2): [0.0, 0.3, 0.4, 0.3],
@@ -47,8 +47,8 @@ def test_a_table_worked_by_hand() -> None:
     assert best.ids == (2, 2)
     assert best.log_probs == pytest.approx([math.log(0.5), math.log(0.4), math.log(0.8)])
     [found] = beam(model.step, model.start(), [5], width=2, bos_id=BOS, eos_id=EOS, alpha=0.0, num_best=2, keep_steps=True)
-    # Step 1: the best two of {2: 0.5, 3: 0.4, end: 0.1} are no ends.
-    # Step 2: of {3 end: 0.36, 2 2: 0.2, 2 end: 0.15, 2 3: 0.15}, "3" ends, "2 2" stays, and "2 3", being no end.
+    # Step 1: the best two of {2: 0.5, 3: 0.4, end: 0.1} are words.
+    # Step 2: of {3 end: 0.36, 2 2: 0.2, 2 end: 0.15, 2 3: 0.15}, "3" ends, and "2 2" and the unfinished "2 3" stay.
     # Step 3: {2 2 end: 0.16, 2 3 end: 0.15}.
     assert [hypothesis.ids for hypothesis in found.hypotheses] == [(3,), (2, 2)]
     assert [hypothesis.log_prob for hypothesis in found.hypotheses] == pytest.approx([math.log(0.36), math.log(0.16)])
@@ -60,7 +60,7 @@ def test_a_table_worked_by_hand() -> None:
 
 
 def test_the_search_stops_once_nothing_can_be_better() -> None:
-    """With α = 0 and "3, end" at 0.36, the best beam has 0.2 after step 2: there is no third step."""
+    """With α = 0 and "3, end" at 0.36, the best beam has 0.2 after step 2, so that there is no third step."""
     model = TableModel(hand_table)
     [found] = beam(model.step, model.start(), [5], width=2, bos_id=BOS, eos_id=EOS, alpha=0.0, keep_steps=True)
     assert [hypothesis.ids for hypothesis in found.hypotheses] == [(3,)]
@@ -68,8 +68,8 @@ def test_the_search_stops_once_nothing_can_be_better() -> None:
 
 
 def test_a_length_penalty_can_turn_the_order_round() -> None:
-    """0.36 at length 2 against 0.16 at length 3: log 0.36 / (7/6)^α = log 0.16 / (8/6)^α at α = log(log 0.16 / log 0.36) /
-    log(8/7) = 4.4."""
+    """Compare 0.36 at length 2 with 0.16 at length 3: log 0.36 / (7/6)^α = log 0.16 / (8/6)^α at α = log(log 0.16 / log
+    0.36) / log(8/7) = 4.4."""
     model = TableModel(hand_table)
     for alpha, best in ((4.0, (3,)), (5.0, (2, 2))):
         [found] = beam(model.step, model.start(), [5], width=2, bos_id=BOS, eos_id=EOS, alpha=alpha, num_best=1)
@@ -77,7 +77,7 @@ def test_a_length_penalty_can_turn_the_order_round() -> None:
 
 
 def test_an_end_that_is_not_among_the_best_finishes_nothing() -> None:
-    """A beam of 1 never takes the end at 0.4 beside a word at 0.6, though the finished hypothesis would win in the end."""
+    """A beam of 1 never takes EOS at 0.4 beside a word at 0.6, though the finished hypothesis would have the best score."""
 
     def table(_: int, prefix: Prefix) -> list[float]:
         return [0.0, 0.4, 0.6] if len(prefix) == 1 else [0.0, 0.1, 0.9] if len(prefix) < 4 else [0.0, 1.0, 0.0]
@@ -97,12 +97,12 @@ def test_after_the_longest_length_a_hypothesis_has_to_end() -> None:
 
 
 def test_with_room_for_everything_it_finds_the_best_there_is() -> None:
-    """A thousand random models; of all sequences up to their length, the best few in their order."""
+    """Find the best sequences of a thousand random models in order, against all sequences up to their length."""
     chance = random.Random(1)
     for seed in range(1000):
         vocab_size, max_length = chance.choice([(5, 3), (4, 3), (3, 5)])
         model, alpha = TableModel(random_table(seed, vocab_size)), chance.choice([0.0, 0.6, 1.0, 2.0, -0.5])
-        words = [token for token in range(vocab_size) if token != EOS]  # BOS as well: to a search it is a word
+        words = [token for token in range(vocab_size) if token != EOS]  # BOS is a word for this search
         ranked = sorted(every_sequence(words, max_length), key=lambda ids: -score(model, 0, ids, alpha))
         width = len(ranked)
         [found] = beam(model.step, model.start(), [max_length], width=width, bos_id=BOS, eos_id=EOS, alpha=alpha, num_best=3)
@@ -114,7 +114,7 @@ def test_with_room_for_everything_it_finds_the_best_there_is() -> None:
 def plain_beam(
     model: TableModel, sentence: int, max_length: int, *, width: int, alpha: float, prefix: Sequence[int]
 ) -> list[tuple[int, ...]]:
-    """The same rules, one hypothesis at a time in Python's lists, and no early stop."""
+    """Search by the same rules with one hypothesis at a time in Python lists, and without early stop."""
     beams: list[tuple[tuple[int, ...], float]] = [((BOS,), 0.0)]
     finished: list[tuple[int, ...]] = []
     for length in range(max_length + 1):
@@ -135,7 +135,7 @@ def plain_beam(
 
 @pytest.mark.parametrize("num_best", [1, 2])
 def test_stopping_early_changes_nothing_and_neighbours_do_not_matter(num_best: int) -> None:
-    """Batches of random models with limits of their own and prefixes, at many widths and penalties."""
+    """Search batches of random models with their own limits and prefixes, at many widths and penalties."""
     chance = random.Random(num_best)
     for seed in range(60):
         num_sentences = chance.randint(1, 6)
@@ -172,7 +172,7 @@ def test_a_beam_of_one_is_greedy(alpha: float) -> None:
 
 
 def test_kept_candidates_lead_to_what_was_found() -> None:
-    """Following parents back from each finished candidate spells a hypothesis."""
+    """The parents of each finished candidate spell a hypothesis."""
     model = TableModel(random_table(3, 6, sharpness=1.0))
     [found] = beam(model.step, model.start(), [6], width=4, bos_id=BOS, eos_id=EOS, num_best=4, keep_steps=True)
     beams: list[tuple[int, ...]] = [()]
@@ -185,7 +185,7 @@ def test_kept_candidates_lead_to_what_was_found() -> None:
 
 
 def test_ties_and_forced_ends_leave_steps_that_can_be_followed() -> None:
-    """With many proposals of exactly the same probability, candidates in their order are still the next step's beams."""
+    """With many proposals of equal probability, the candidates in their order are still the beams of the next step."""
     for seed in range(50):
         chance = random.Random(seed)
         tables: dict[Prefix, list[float]] = {}

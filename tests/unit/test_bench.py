@@ -1,4 +1,4 @@
-"""The bench's arithmetic, without a clock."""
+"""Tests of the bench's arithmetic, without a clock."""
 
 import itertools
 import time
@@ -11,8 +11,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.bench.decode import Agreement, agreement
-from regard.bench.model import BenchSettings, Speed, interleaved, print_table, step_flops
-from regard.bench.peers import Step, TorchTransformer
+from regard.bench.model import BenchSettings, interleaved, print_table, step_flops
+from regard.bench.peers import TorchTransformer, TrainingStep
+from regard.bench.speed import Speed
 from regard.model.transformer import Transformer
 from regard.translate.search import Search
 from regard.translate.translator import load
@@ -34,11 +35,11 @@ def test_step_flops_are_those_of_the_products() -> None:
 
 
 def test_rounds_are_interleaved_and_counted_in_tokens_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that moves half a second at every look; two contestants; one round of warming up."""
+    """Use a clock that advances half a second per call, two contestants, and one round of warm-up."""
     clock = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock) / 2)
     calls: list[str] = []
-    contestants: dict[str, Step] = {name: partial(calls.append, name) for name in ("regard", "peer")}
+    contestants: dict[str, TrainingStep] = {name: partial(calls.append, name) for name in ("regard", "peer")}
     speeds = interleaved(SETTINGS, contestants, torch.device("cpu"))
     assert calls == ["regard", "regard", "peer", "peer"] * 4
     assert speeds == [Speed("regard", (80.0, 80.0, 80.0)), Speed("peer", (80.0, 80.0, 80.0))]  # 2 · 4 · 5 tokens in ½ s
@@ -63,7 +64,7 @@ def test_the_peers_drop_what_ours_drops_and_no_more() -> None:
 
 
 def test_outputs_that_differ_are_told_apart_by_what_the_model_makes_of_them() -> None:
-    """Two words that the model cannot tell apart: which of them is said is rounding, and so is all that follows from it."""
+    """Two words have equal probability: rounding decides between them, and so do the differences that follow."""
     translator = load(RUN, device="cpu")
     [model] = translator.models
     text = (RUN / "source.de").read_text(encoding="utf-8").splitlines()[0]

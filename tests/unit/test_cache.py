@@ -1,4 +1,4 @@
-"""Step by step with a cache: the same as one pass, whatever is done to the rows in between."""
+"""Tests that decoding step by step with a cache equals one pass, whatever is done to the rows in between."""
 
 import itertools
 import random
@@ -15,10 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.model.cache import FIRST_ROOM, DecoderCache
-from regard.model.kinds import EncoderDecoder
+from regard.model.sequence import EncoderDecoder
 from regard.model.transformer import Transformer
-from regard.translate.search import started
-from tests.conftest import SYSTEMS, VOCAB_SIZE, make_model, make_system
+from tests.conftest import VOCAB_SIZE, make_model, make_system
 
 Ids = Callable[[int, int], Tensor]
 
@@ -45,8 +44,8 @@ def test_every_step_of_an_rnn_equals_one_pass(
 ) -> None:
     model = make_system(dtype, kind=kind, cell=cell, score=score)
     src, tgt = ragged_source(model, ids), ids(3, 8)
-    step, cache = started(model, src)
-    steps = torch.stack([step(tgt[:, t], cache) for t in range(8)], dim=1)
+    cache = model.start(src)
+    steps = torch.stack([model.step(tgt[:, t], cache) for t in range(8)], dim=1)
     torch.testing.assert_close(steps, one_pass(model, src, tgt), atol=tolerance, rtol=0)
 
 
@@ -63,12 +62,12 @@ def test_every_step_equals_one_pass(ids: Ids, norm: str, positions: str, dtype: 
 
 
 def test_beams_may_be_reordered_repeated_widened_and_narrowed(system: Any, ids: Ids) -> None:
-    """Each row keeps its own history as plain lists; after every step the cache must agree with a pass over them."""
+    """Keep each row's history as plain lists; after every step the cache must agree with a pass over them."""
     src = ragged_source(system, ids)
     cache = system.start(src)
     histories: list[list[list[int]]] = [[[]] for _ in range(3)]
     for width in (3, 3, 1, 4, 4, 2):
-        parents = torch.randint(0, cache.width, (3, width))
+        parents = torch.randint(0, cache.shape[1], (3, width))
         cache.select(parents)
         histories = [[list(beams[p]) for p in row] for beams, row in zip(histories, parents.tolist(), strict=True)]
         tokens = ids(3, width)
@@ -95,7 +94,7 @@ def test_sentences_may_be_dropped_reordered_and_repeated(system: Any, ids: Ids) 
 
 @pytest.mark.parametrize("waiting_length", [3, 9, 14])
 def test_a_finished_sentence_makes_room_for_a_waiting_one(system: Any, ids: Ids, waiting_length: int) -> None:
-    """Rows of different lengths then live side by side; the source may be shorter or longer than those before it."""
+    """Rows of different lengths are decoded together; the new source may be shorter or longer than the others."""
     src, tgt = ragged_source(system, ids), ids(3, 12)
     waiting = ids(1, waiting_length)
     cache = system.start(src)
@@ -115,19 +114,21 @@ def test_a_finished_sentence_makes_room_for_a_waiting_one(system: Any, ids: Ids,
 
 @dataclass
 class Sentence:
-    """What the cache should remember of one sentence, as plain lists."""
+    """The expected history of one sentence in the cache, as plain lists."""
 
     src: list[int]
     beams: list[list[int]]
 
 
-@pytest.mark.parametrize("kind", SYSTEMS)
-@pytest.mark.parametrize("seed", range(6))
-def test_any_sequence_of_operations_leaves_every_row_with_its_own_past(seed: int, kind: str) -> None:
-    """Random walks over select, select_sentences, replace (by caches that have stepped before) and step, at several widths,
-    held against passes over what each row should have seen."""
+@pytest.mark.parametrize("walk", range(6))
+def test_any_sequence_of_operations_leaves_every_row_with_its_own_past(
+    system: Any, walk: int, seed: int, request: pytest.FixtureRequest
+) -> None:
+    """Apply random sequences of select, select_sentences, replace (by caches that have stepped before) and step, at several
+    widths, and compare with passes over each row's history."""
+    if walk:
+        request.getfixturevalue("unchecked")
     chance = random.Random(seed)
-    model: Any = make_system(**SYSTEMS[kind])
 
     def random_sentences(count: int) -> list[Sentence]:
         return [Sentence(chance.choices(range(1, VOCAB_SIZE), k=chance.randint(1, 9)), [[]]) for _ in range(count)]
@@ -136,16 +137,16 @@ def test_any_sequence_of_operations_leaves_every_row_with_its_own_past(seed: int
         src = pad_sequence([torch.tensor(sentence.src) for sentence in sentences], batch_first=True)
         for sentence in sentences:
             sentence.beams = [[] for _ in range(width)]
-        return model.start(src, width=width)
+        return system.start(src, width=width)
 
     def step(cache: Any, sentences: list[Sentence]) -> None:
         rows = [beam for sentence in sentences for beam in sentence.beams]
         for row in rows:
             row.append(chance.randrange(1, VOCAB_SIZE))
-        log_probs = model.step(torch.tensor([row[-1] for row in rows]), cache)
+        log_probs = system.step(torch.tensor([row[-1] for row in rows]), cache)
         sources = [sentence.src for sentence in sentences for _ in sentence.beams]
         for actual, source, row in zip(log_probs, sources, rows, strict=True):
-            expected = one_pass(model, torch.tensor([source]), torch.tensor([row]))[0, -1]
+            expected = one_pass(system, torch.tensor([source]), torch.tensor([row]))[0, -1]
             torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
         assert cache.lengths.tolist() == [len(sentence.beams[0]) for sentence in sentences]
         if isinstance(cache, DecoderCache):
@@ -156,8 +157,8 @@ def test_any_sequence_of_operations_leaves_every_row_with_its_own_past(seed: int
     for _ in range(40):
         match chance.randrange(4):
             case 0:
-                width = chance.choice([1, cache.width, cache.width, 3])
-                parents = [chance.choices(range(cache.width), k=width) for _ in sentences]
+                width = chance.choice([1, cache.shape[1], cache.shape[1], 3])
+                parents = [chance.choices(range(cache.shape[1]), k=width) for _ in sentences]
                 cache.select(torch.tensor(parents))
                 for sentence, row in zip(sentences, parents, strict=True):
                     sentence.beams = [list(sentence.beams[parent]) for parent in row]
@@ -168,7 +169,7 @@ def test_any_sequence_of_operations_leaves_every_row_with_its_own_past(seed: int
             case 2:
                 places = chance.sample(range(len(sentences)), k=chance.randint(1, len(sentences)))
                 waiting = random_sentences(len(places))
-                other = fresh(waiting, cache.width)
+                other = fresh(waiting, cache.shape[1])
                 for _ in range(chance.randint(0, 2)):
                     step(other, waiting)
                 cache.replace(torch.tensor(places), other)
@@ -204,7 +205,7 @@ def test_when_the_oldest_leave_the_others_have_their_positions(ids: Ids) -> None
     for _ in range(4):
         model.step(torch.tensor([1, 1]), cache)
     cache.select_sentences(torch.tensor([1]))
-    for _ in range(60):  # there are 64 positions
+    for _ in range(60):  # the model has 64 positions
         model.step(torch.tensor([1]), cache)
 
 
@@ -222,13 +223,13 @@ def test_an_emptied_cache_takes_an_empty_step(system: Any, ids: Ids) -> None:
 
 def test_steps_and_traces_carry_no_gradients(model: Transformer, ids: Ids) -> None:
     cache = model.start(ids(1, 4))
-    assert not cache.memory_keys.requires_grad
+    assert not cache.memory.requires_grad
     assert not model.step(torch.tensor([1]), cache).requires_grad
     assert not model.trace(ids(1, 4), ids(1, 2)).logits.requires_grad
 
 
 def test_sentences_that_come_and_go_for_ever_need_no_more_room(model: Transformer, ids: Ids) -> None:
-    """What nobody descends from any more is given up: a served model replaces sentences without end."""
+    """Slots without descendants are freed, because a server replaces sentences indefinitely."""
     cache = model.start(ids(2, 4), width=2)
     for turn in range(200):
         model.step(torch.ones(4, dtype=torch.long), cache)
@@ -239,11 +240,11 @@ def test_sentences_that_come_and_go_for_ever_need_no_more_room(model: Transforme
 
 
 def test_work_per_step_grows_with_the_length_at_most(model: Transformer, ids: Ids) -> None:
-    """Counted in multiplications, not seconds: a step attends to what came before it and computes nothing of it again."""
+    """Count multiplications: a step attends to the positions before it and computes none of them again."""
     cache = model.start(ids(2, 5))
     counts = []
     for _ in range(64):
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # fused kernels go uncounted
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:  # fused kernels are not counted
             model.step(torch.ones(2, dtype=torch.long), cache)
         counts.append(counter.get_total_flops())
     increments = {later - earlier for earlier, later in itertools.pairwise(counts)}
@@ -257,20 +258,20 @@ def test_room_doubles_and_changing_beams_moves_nothing(model: Transformer, ids: 
     places = set()
     for _ in range(FIRST_ROOM // 3 - 10):
         model.step(torch.ones(6, dtype=torch.long), cache)
-        before = cache.keys[:, :, :, : cache.extent].clone()  # what lies behind was never written, and may be anything
-        cache.select(torch.tensor([[2, 1, 0], [1, 2, 0]]))  # each beam lives on, so that nothing can be given up
-        assert torch.equal(cache.keys[:, :, :, : cache.extent], before)
-        places.add(cache.keys.data_ptr())
+        before = cache.past[..., : cache.extent, :].clone()  # slots behind the extent are uninitialised
+        cache.select(torch.tensor([[2, 1, 0], [1, 2, 0]]))  # each beam survives, so that no slot can be freed
+        assert torch.equal(cache.past[..., : cache.extent, :], before)
+        places.add(cache.past.data_ptr())
     assert len(places) == 1
     for _ in range(20):
         log_probs = model.step(torch.ones(6, dtype=torch.long), cache)
     expected = one_pass(model, src, torch.ones(2, int(cache.lengths[0]), dtype=torch.long))[:, -1]
     torch.testing.assert_close(log_probs, expected.repeat_interleave(3, 0), atol=1e-12, rtol=0)
-    assert cache.keys.shape == (2, 2, 4, 2 * FIRST_ROOM, 4)
+    assert cache.past.shape == (2, 2, 2, 4, 2 * FIRST_ROOM, 4)
 
 
 def test_long_outputs_attend_to_little_more_than_their_own_past(model: Transformer, ids: Ids) -> None:
-    """Beams that have their past in common share it: slots grow with the length, not with length times width."""
+    """Beams share their common past: slots grow with the length, not with length times width."""
     cache = model.start(ids(2, 4), width=4)
     for turn in range(400):
         model.step(torch.ones(8, dtype=torch.long), cache)
@@ -279,7 +280,7 @@ def test_long_outputs_attend_to_little_more_than_their_own_past(model: Transform
 
 
 def test_an_empty_source_gives_finite_log_probabilities(system: Any) -> None:
-    """An all-padding row attends to nothing; it must not poison itself or its neighbour."""
+    """A row of padding attends to nothing; it must give no NaN for itself or its neighbour."""
     src = torch.tensor([[0, 0, 0], [3, 4, 5]])
     cache = system.start(src)
     assert system.step(torch.tensor([1, 1]), cache).isfinite().all()

@@ -1,4 +1,4 @@
-"""A run's folder survives what disks and crashes do to it, or says what is broken."""
+"""Tests that a run's folder survives failing disks and crashes, or that damage is named."""
 
 import json
 import os
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard import checkpoint as checkpoint_module
-from regard.checkpoint import Checkpoint, DamagedError, Run, Weights, sha256, weights_bytes, write_atomically
 from regard.config import RunConfig
+from regard.run import checkpoint as checkpoint_module
+from regard.run.checkpoint import Checkpoint, DamagedError, Run, Weights, sha256, weights_bytes, write_atomically
 from tests.unit.test_settings import RUN
 
 
@@ -63,7 +63,7 @@ def test_damage_is_noticed(run: Run, name: str, damage: str) -> None:
 def test_a_save_that_fails_at_any_write_leaves_the_others_whole(
     run: Run, fails_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Disk full at the n-th flush: what was there is there, and nothing half made has the name of a checkpoint."""
+    """If the disk is full at the n-th flush, older checkpoints stay, and no incomplete one has the name of a checkpoint."""
     flushes = 0
     flush = os.fsync
 
@@ -75,7 +75,7 @@ def test_a_save_that_fails_at_any_write_leaves_the_others_whole(
         flush(handle)
 
     monkeypatch.setattr(os, "fsync", failing)
-    if fails_at <= 6:  # four files, their folder, and the folder they are renamed in
+    if fails_at <= 6:  # four files, their folder, and the folder that contains the rename
         with pytest.raises(OSError, match="No space"):
             run.save_checkpoint(30, make_checkpoint(30.0))
     else:
@@ -137,7 +137,7 @@ def test_config_and_weights_are_read_back(run: Run) -> None:
 
 @pytest.mark.parametrize("stops_at", range(5))
 def test_publishing_may_stop_anywhere(run: Run, stops_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file is the old or the new one, and the manifest knows it."""
+    """Every file is either the old or the new one, and the manifest matches it."""
     run.publish({"a.txt": b"old", "b.txt": b"old"})
     writes = 0
 
@@ -165,7 +165,10 @@ def test_foreign_and_damaged_runs_are_named(run: Run) -> None:
     with pytest.raises(ValueError, match=r"is no run: it has no config\.json"):
         run.read_config()
     run.config_path.write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+    with pytest.raises(ValueError, match=r"config\.json is no JSON"):
+        run.read_config()
+    run.config_path.write_text(json.dumps({"format": 1, "regard": "0.1.0", "weights": {"what": "best"}}), encoding="utf-8")
+    with pytest.raises(DamagedError, match=r"config\.json is damaged: KeyError"):
         run.read_config()
     run.config_path.write_text('{"format": 99}', encoding="utf-8")
     with pytest.raises(ValueError, match="is of format 99, which this version"):

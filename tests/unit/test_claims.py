@@ -1,4 +1,4 @@
-"""What the study notes say of the model, claim by claim. Each test carries its claim's number."""
+"""Tests of the study notes' claims about the model. Each test carries its claim's number."""
 
 import itertools
 import math
@@ -34,7 +34,7 @@ def test_m1_six_layers_of_width_512() -> None:
 
 
 def test_m2_each_sublayer_is_norm_of_x_plus_sublayer_of_x(model: Transformer, ids: Ids) -> None:
-    """Two sub-layers in an encoder layer, three in a decoder layer, each with Add & Norm, in that order."""
+    """An encoder layer has two sub-layers, a decoder layer three, each with Add & Norm, in that order."""
     layers = [model.encoder[0], model.decoder[0]]
     residuals = {type(layer): [m for m in layer.modules() if isinstance(m, Residual)] for layer in layers}
     assert {kind: len(found) for kind, found in residuals.items()} == {EncoderLayer: 2, DecoderLayer: 3}
@@ -58,16 +58,16 @@ def test_m3_layer_norm_is_per_position_with_biased_variance(model: Transformer) 
     norm = model.encoder[0].feed_forward_residual.norm
     x = torch.randn(3, 4, 16, dtype=torch.float64)
     mean = x.mean(-1, keepdim=True)
-    variance = ((x - mean) ** 2).mean(-1, keepdim=True)  # divided by n, not n - 1
+    variance = ((x - mean) ** 2).mean(-1, keepdim=True)  # biased: divided by n, not n - 1
     equal(norm(x), (x - mean) / (variance + norm.eps).sqrt() * norm.weight + norm.bias)
-    equal(norm(x)[1:2, 2:3], norm(x[1:2, 2:3]))  # whatever stands beside it
+    equal(norm(x)[1:2, 2:3], norm(x[1:2, 2:3]))  # independent of other positions
     batch_norm = nn.BatchNorm1d(16).double()
     assert not torch.allclose(batch_norm(x.flatten(0, 1))[0], batch_norm(x[:2].flatten(0, 1))[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_m4_attention_is_softmax_of_scaled_scores_times_values(causal: bool) -> None:
-    """As many queries and keys as you like; the output is as wide as the values."""
+    """The numbers of queries and keys are arbitrary; the output is as wide as the values."""
     q = torch.randn(1, 1, 3, 8, dtype=torch.float64)
     k, v = torch.randn(1, 1, 5, 8, dtype=torch.float64), torch.randn(1, 1, 5, 6, dtype=torch.float64)
     expected = np.zeros((3, 6))
@@ -94,7 +94,7 @@ def test_m5_heads_are_separate_attentions_concatenated_and_projected() -> None:
 
 
 def test_m6_no_output_depends_on_a_later_input(model: Transformer, ids: Ids) -> None:
-    """The gradient of position i's logits with respect to the embedding at j > i is exactly 0, and not so at j ≤ i."""
+    """The gradient of position i's logits with respect to the embedding at j is exactly 0 for j > i, and not 0 for j ≤ i."""
     src, tgt_in = ids(1, 4), ids(1, 6)
     memory, mask = model.encode(src), model.padding_mask(src)
     embedded: list[Tensor] = []
@@ -144,7 +144,7 @@ def test_m7_memory_is_projected_once_per_sentence(model: Transformer, ids: Ids) 
     for _ in range(6):
         model.step(torch.ones(6, dtype=torch.long), cache)
     assert len(calls) == len(model.decoder)
-    assert cache.memory_keys.shape[1] == 2  # sentences, not beams
+    assert cache.memory.shape[2] == 2  # one row per sentence, not per beam
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -197,7 +197,7 @@ def test_m11_embeddings_are_scaled_and_shared_with_the_output(model: Transformer
     assert len({id(w) for w in (apart.embeddings.source.weight, apart.embeddings.target.weight, apart.output_weight)}) == 3
     for its, names in ((model, {"src"}), (two_ways, {"src", "tgt"}), (apart, {"src", "tgt", "output"})):
         stored = {name for name in its.state_dict() if "embedding" in name}
-        assert stored == {f"embeddings.{name}.weight" for name in names}  # what is shared is stored once
+        assert stored == {f"embeddings.{name}.weight" for name in names}  # shared matrices are stored once
 
 
 def test_m12_sinusoids_of_position_2() -> None:
@@ -208,7 +208,7 @@ def test_m12_sinusoids_of_position_2() -> None:
 
 @pytest.mark.parametrize("offset", [1, 7, 40])
 def test_m13_a_shift_is_one_linear_map_for_all_positions(offset: int) -> None:
-    """Fit the map on half of the positions, test it on the other half. The slowest wave needs a long table to turn."""
+    """Fit the map on half of the positions and test it on the other half. The slowest wave needs a long table."""
     table = sinusoids(20_000 + offset, 32)
     here, there = table[:20_000], table[offset:]
     shift = torch.linalg.lstsq(here[::2], there[::2]).solution
@@ -224,7 +224,7 @@ def test_m13_dot_products_depend_on_distance_only_and_fall_with_ripples() -> Non
     curve = products[0]
     means = [curve[start : start + 50].mean() for start in range(0, 300, 50)]
     assert all(near > far for near, far in itertools.pairwise(means))
-    assert (curve.diff() > 0).any()  # not monotone: the ripples
+    assert (curve.diff() > 0).any()  # not monotone
 
 
 def test_m14_learned_positions_are_an_option(ids: Ids) -> None:
@@ -250,7 +250,7 @@ def test_m15_without_positions_shuffled_words_give_shuffled_vectors(model: Trans
 
 
 def weights_of(scores: Tensor) -> Tensor:
-    """The model's own softmax: one query whose scores with the keys are these."""
+    """Return the model's own softmax of these scores, through one query."""
     keys = scores[None, None, :, None]
     return inspected_attention(torch.ones_like(keys[:, :, :1]), keys, keys, scale=1.0)[1].weights[0, 0, 0]
 
@@ -271,7 +271,7 @@ def test_m18_softmax_gradient_is_diag_y_minus_y_y_and_vanishes() -> None:
 
 
 def test_t1_autoregression_feeds_each_prediction_back(model: Transformer, ids: Ids) -> None:
-    """Greedy from BOS until EOS or the maximum length: by steps, and by re-reading the whole prefix every time."""
+    """Decode greedily from BOS until EOS or the maximum length: by steps, and by passes over the whole prefix."""
     bos, longest, src = 1, 12, ids(1, 5)
 
     def by_steps(eos: int) -> list[int]:
@@ -289,9 +289,9 @@ def test_t1_autoregression_feeds_each_prediction_back(model: Transformer, ids: I
 
     unending = by_steps(eos=-1)
     assert len(unending) == longest + 1
-    # Teacher forcing on its own output predicts that output, all positions at once.
+    # Teacher forcing on its own output predicts that output at all positions.
     assert model(src, torch.tensor([unending[:-1]])).argmax(-1)[0].tolist() == unending[1:]
-    # An untrained model has no ending of its own: let it be a word it says, later than its first.
+    # An untrained model does not end, so take one of its later words as EOS.
     eos = next(word for word in unending[2:] if word not in unending[:2])
     assert by_steps(eos) == by_prefixes(eos) == unending[: unending.index(eos) + 1]
 
@@ -306,7 +306,7 @@ def test_t2_the_encoder_runs_once_per_sentence(model: Transformer, ids: Ids) -> 
 
 
 def test_t7_the_worked_example_of_the_notes(model: Transformer) -> None:
-    """我/爱/机器/学习 → i love machine learning."""
+    """Check the example 我/爱/机器/学习 → i love machine learning."""
     source = {word: n for n, word in enumerate(["<pad>", "我", "爱", "机器", "学习"])}
     target = {word: n for n, word in enumerate(["<pad>", "<bos>", "<eos>", "i", "love", "machine", "learning"])}
     src = torch.tensor([[source[w] for w in ["我", "爱", "机器", "学习"]]])

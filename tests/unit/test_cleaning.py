@@ -1,18 +1,17 @@
-"""Each filter drops what it should, keeps what it should, and can be turned off."""
+"""Tests that each filter drops bad pairs, keeps good ones, and can be turned off."""
 
 from dataclasses import replace
 
 import pytest
 
 from regard.config import CleaningConfig
-from regard.text.cleaning import REASONS, Reason, fits_script, normalise, reason_to_drop
-from regard.text.corpus import Pair
+from regard.text.cleaning import REASONS, Pair, Reason, fits_script, normalise, reason_to_drop
 
 RULES = CleaningConfig()
 GOOD = [
     Pair("Guten Morgen.", "Good morning."),
-    Pair("Ja.", "Yes, of course."),  # short texts may differ much in length
-    Pair("42", "42"),  # no letters: nothing to translate
+    Pair("Ja.", "Yes, of course."),  # lengths of short texts may differ much
+    Pair("42", "42"),  # no letters
     Pair("Ich mag 寿司.", "I like 寿司 (sushi)."),
 ]
 BAD: list[tuple[Reason, Pair, CleaningConfig]] = [
@@ -41,13 +40,13 @@ def test_each_filter_has_its_reason_and_its_switch(reason: Reason, pair: Pair, w
     [("de", "en", True), ("de", "", True), ("en", "en", False), ("en-US", "en_GB", False), ("", "", False)],
 )
 def test_what_is_right_already_may_stay_as_it_is(src_lang: str, tgt_lang: str, is_dropped: bool) -> None:
-    """Corrections are within one language; only a translation has to be another text."""
+    """Source and target may be equal within one language (correction), but not in translation."""
     reason = reason_to_drop(Pair("I have read it.", "I have read it."), RULES, src_lang, tgt_lang)
     assert (reason == "copied") is is_dropped
 
 
 def test_every_reason_is_tested() -> None:
-    assert {reason for reason, *_ in BAD} | {"duplicate"} == set(REASONS)  # duplicates: test_prepare.py
+    assert {reason for reason, *_ in BAD} | {"duplicate", "like validation"} == set(REASONS)  # see test_prepare.py
 
 
 def test_normalising() -> None:

@@ -1,4 +1,4 @@
-"""A model configuration that makes no sense says so in one sentence."""
+"""Tests that an invalid model configuration is refused with a one-sentence message."""
 
 import math
 import subprocess
@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
-from regard.config import COUNTS, PRESETS, ModelConfig, TrainConfig
+from regard.config import PRESETS, ModelConfig, TrainConfig
 from tests.conftest import tiny_config
+
+COUNTS = "src_vocab_size tgt_vocab_size encoder_layers decoder_layers d_model num_heads d_ff max_positions d_state context"
 
 
 @pytest.mark.parametrize(
@@ -16,7 +18,7 @@ from tests.conftest import tiny_config
         ({"num_heads": 3}, r"model\.d_model = 16 cannot be split evenly over model\.num_heads = 3"),
         ({"dropout": 1.0}, r"model\.dropout is 1\.0; it must be at least 0 and below 1"),
         ({"attention_dropout": -0.1}, r"model\.attention_dropout is -0\.1"),
-        *[({name: 0}, rf"model\.{name} is 0; it must be at least 1") for name in COUNTS],
+        *[({name: 0}, rf"model\.{name} is 0; it must be at least 1") for name in COUNTS.split()],
         ({"pad_id": 23}, r"model\.pad_id is 23; it must be an id below 23"),
         ({"d_model": 15, "num_heads": 3}, r"model\.d_model is 15; it must be even for sinusoidal positions"),
         ({"src_vocab_size": 30}, "the source vocabulary has 30 entries and the target vocabulary 23; use 'target'"),
@@ -43,10 +45,10 @@ def test_a_bad_weight_of_r_drop_is_named(weight: float) -> None:
     ],
 )
 def test_bad_choices_are_named(field: str, choices: str) -> None:
-    """In a process without this one's type checks, which would be quicker to complain."""
+    """Run in a process without this one's type checks, which would raise first."""
     code = f"from regard.config import ModelConfig; ModelConfig(src_vocab_size=9, tgt_vocab_size=9, {field}='both')"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert result.stderr.endswith(f"ValueError: model.{field} is 'both'; it must be one of {choices}\n")
+    assert result.stderr.endswith(f"UserError: model.{field} is 'both'; it must be one of {choices}\n")
 
 
 def test_presets_are_the_papers_and_ours() -> None:

@@ -1,4 +1,4 @@
-"""Parallel text in every form it comes, and what is said when it is broken."""
+"""Tests of reading parallel text in every format, and of messages about broken text."""
 
 import gzip
 import json
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from regard.config import CorpusConfig
-from regard.text.corpus import MAX_LINE_BYTES, Pair, read_pairs
+from regard.text.cleaning import Pair
+from regard.text.corpus import MAX_LINE_BYTES, read_pairs
 
 PAIRS = [
     Pair("Guten Morgen.", "Good morning."),
@@ -63,7 +64,7 @@ def test_jsonl(tmp_path: Path) -> None:
 
 
 def test_one_language_on_both_sides_is_told_apart_by_name(tmp_path: Path) -> None:
-    """Nothing is its own correction because both sides have one name."""
+    """With one language, only names tell the sides apart; no text may become its own correction."""
     named = CorpusConfig(src=write(tmp_path / "a.jsonl", b'{"src": "i has", "tgt": "I have"}\n'))
     assert list(read_pairs(named, "en", "en")) == [("i has", "I have")]
     coded = CorpusConfig(src=write(tmp_path / "b.jsonl", b'{"en": "I have"}\n'))
@@ -130,7 +131,7 @@ FILE_ENTITY = '<?xml version="1.0"?><!DOCTYPE tmx [<!ENTITY x SYSTEM "file:///et
         ("a.jsonl", b'{"src": "a"}\n', r'a\.jsonl:1: no two texts under "src" and "tgt", or "de" and "en"'),
         ("a.jsonl", b'{"src": 3, "tgt": "b"}\n', r"a\.jsonl:1: no two texts"),
         ("a.jsonl", b"[" * 100_000 + b"\n", r"a\.jsonl:1: not JSON"),
-        ("a.jsonl", b'{"src": "\\ud800", "tgt": "b"}\n', r"a\.jsonl:1: not JSON"),
+        ("a.jsonl", b'{"src": "\\ud800", "tgt": "b"}\n', r"a\.jsonl:1: text 1 is no UTF-8 text"),
         ("a.jsonl", b"1" * 5000 + b"\n", r"a\.jsonl:1: not JSON"),
         ("a.jsonl", b'{"": "a"}\n', r"a\.jsonl:1: no two texts"),
         ("a.tsv", b"\xef\xbb\xbfab\xff\n", r"a\.tsv:1: byte 6 of the line \(0xff\)"),

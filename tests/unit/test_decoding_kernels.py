@@ -1,4 +1,4 @@
-"""Attention of a step of decoding by our own kernels, against torch's; on a GPU where there is one, else interpreted."""
+"""Tests of a decoding step's attention by our own kernels against torch's; on a GPU if there is one, else interpreted."""
 
 import math
 import random
@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.kernels.decoding import attend_to_past, attend_to_source
-from regard.model.static_cache import is_served
-from regard.translate.queue import Queue
-from regard.translate.rig import Extent, Rig
-from tests.unit.test_queue import assert_same, ending_model, random_sentences
+from regard.fast.decoding.batching import ContinuousBatching
+from regard.fast.decoding.decoder import Extent, StaticDecoder
+from regard.fast.kernels.decoding import attend_to_past, attend_to_source
+from regard.fast.support import decodes
+from tests.unit.test_continuous_batching import assert_same, ending_model, random_sentences
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
@@ -21,20 +21,20 @@ NUM_HEADS = 2
 
 
 def projected(num_places: int, width: int, d_head: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values as a fused projection gives them: parts of longer rows."""
+    """Return queries, keys and values as a fused projection gives them: slices of longer rows."""
     rows = torch.randn(num_places, width, 3, NUM_HEADS, d_head, device=DEVICE).to(dtype)
     q, k, v = (part.transpose(1, 2) for part in rows.unbind(2))
     return q, k, v
 
 
 def room(num_places: int, num_slots: int, d_head: int, dtype: torch.dtype) -> Tensor:
-    """Places of a layer, a window of something larger, nothing of it written yet."""
+    """Return an uninitialised cache of a layer as a view of a larger tensor."""
     whole = torch.full((3, num_places + 1, num_slots + 7, NUM_HEADS, d_head), math.nan, device=DEVICE, dtype=dtype)
     return whole[1, :num_places, :num_slots]
 
 
 def expected(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None = None) -> Tensor:
-    """By torch, in float64. What nobody may see must not be a NaN there: it would be one times zero."""
+    """Compute by torch in float64. Masked values must not be NaN here, because they are multiplied by zero."""
     k, v = (part.double().nan_to_num().transpose(1, 2) for part in (k, v))
     heads = F.scaled_dot_product_attention(q.double(), k, v, attn_mask=mask[:, None], scale=scale)
     return heads.transpose(1, 2).flatten(2)
@@ -43,13 +43,13 @@ def expected(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None 
 @pytest.mark.parametrize(("width", "d_head", "dtype"), SHAPES)
 @pytest.mark.parametrize("scale", [None, 1.0])
 def test_beams_attend_to_their_past_and_themselves(width: int, d_head: int, dtype: torch.dtype, scale: float | None) -> None:
-    """Places of all ages, over several blocks of slots; what was never written, and what nobody descends from, is NaN."""
+    """Use pasts of all lengths, over several blocks of slots; slots that are unwritten or without descendants are NaN."""
     lengths = torch.tensor([0, 1, 2, 70 // width + 3, 9], device=DEVICE)
     num_places, num_slots = len(lengths), (int(lengths.max()) + 2) * width
     q, new_k, new_v = projected(num_places, width, d_head, dtype)
     keys, values = (room(num_places, num_slots, d_head, dtype) for _ in range(2))
     ancestry = torch.rand(num_places, width + 1, num_slots + 5, device=DEVICE)[:, :width, :num_slots] < 0.4
-    ancestry[4] = False  # a past that is nobody's
+    ancestry[4] = False  # a past without descendants
     is_past = torch.arange(num_slots, device=DEVICE) < lengths[:, None] * width
     seen = ancestry.any(1) & is_past
     for tensor in (keys, values):
@@ -61,7 +61,7 @@ def test_beams_attend_to_their_past_and_themselves(width: int, d_head: int, dtyp
     places = torch.arange(num_places, device=DEVICE)[:, None]
     for tensor, old, new in zip((keys, values), before, (new_k, new_v), strict=True):
         old[places, slots] = new.transpose(1, 2)
-        torch.testing.assert_close(tensor, old, rtol=0, atol=0, equal_nan=True)  # exactly these, and nothing else
+        torch.testing.assert_close(tensor, old, rtol=0, atol=0, equal_nan=True)  # exactly these, and no others, are written
         around = tensor._base
         assert around is not None and around.isfinite().sum() == tensor.isfinite().sum()
     itself = torch.zeros_like(ancestry).scatter_(2, slots[:, :, None], True)
@@ -97,27 +97,27 @@ def test_scores_beyond_all_reason_stay_numbers() -> None:
 
 
 def test_what_the_kernels_serve() -> None:
-    assert is_served(4, 64, torch.float32) and is_served(1, 16, torch.bfloat16)
-    assert (
-        not is_served(9, 64, torch.float32) and not is_served(4, 48, torch.float32) and not is_served(4, 64, torch.float64)
-    )
+    assert decodes(4, 64, torch.float32) and decodes(1, 16, torch.bfloat16)
+    assert not decodes(9, 64, torch.float32) and not decodes(4, 48, torch.float32) and not decodes(4, 64, torch.float64)
 
 
 @pytest.mark.parametrize(("width", "ablation"), [(1, "none"), (3, "none"), (4, "scale"), (2, "projections")])
 def test_a_search_with_the_kernels_finds_what_one_without_them_finds(width: int, ablation: str) -> None:
-    """More sentences than places, so that these are filled again, and the done compute on beside the others."""
+    """Use more sentences than places, so that places are refilled, and finished ones compute on beside the others."""
     model = ending_model(torch.float32, decoder_layers=1, d_model=32, num_heads=2, ablation=ablation).to(DEVICE)
     sentences = random_sentences(random.Random(width), 5, longest=8, most_extra=4)
     found = []
     for kernels in (False, True):
-        rig = Rig.of(model, Extent(2, 32, 32), width=width, num_best=width, graphs=False, kernels=kernels)
-        assert rig.cache.kernels == kernels
+        decoder = StaticDecoder.of(model, Extent(2, 32, 32), width=width, num_best=width, graphs=False, kernels=kernels)
+        assert decoder.cache.kernels == kernels
         with torch.no_grad():
-            found.append(Queue(rig, sentences, num_places=2, alpha=0.6).run())
+            found.append(ContinuousBatching(decoder, sentences, num_places=2, alpha=0.6).run())
     assert_same(found[1], found[0], 1e-5)
     assert len({len(one.ids) for ones in found[0] for one in ones}) > 2, "all alike would prove little"
 
 
 def test_without_a_kernel_for_it_a_model_is_searched_as_ever() -> None:
-    rig = Rig.of(ending_model(torch.float64), Extent(4, 32, 32), width=3, num_best=1, graphs=False, kernels=True)
-    assert not rig.cache.kernels
+    decoder = StaticDecoder.of(
+        ending_model(torch.float64), Extent(4, 32, 32), width=3, num_best=1, graphs=False, kernels=True
+    )
+    assert not decoder.cache.kernels

@@ -1,4 +1,4 @@
-"""The same model on every device that is here, in every precision it supports."""
+"""Tests of the same model on every available device, in every precision that it supports."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ DEVICES = [
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")),
     pytest.param("mps", marks=pytest.mark.skipif(not torch.backends.mps.is_available(), reason="no MPS device here")),
 ]
-# Against float64 on the CPU. Logits are of order 1.
+# Tolerances against float64 on the CPU. Logits are of order 1.
 PRECISIONS = [(torch.float64, 1e-10), (torch.float32, 1e-4), (torch.bfloat16, 0.3)]
 
 
@@ -61,7 +61,7 @@ def test_gradients_are_finite_beside_an_empty_sentence(ids: Ids, device: str, dt
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("mask_shape", [(2, 1, 1, 8), (2, 1, 8, 8)])
 def test_nothing_to_attend_to_is_zeros_on_every_device(device: str, dtype: torch.dtype, mask_shape: tuple[int, ...]) -> None:
-    """cuDNN's kernel would give something else."""
+    """cuDNN's kernel would not return zeros."""
     q, k, v = (torch.randn(2, 3, 8, 16, dtype=dtype, device=device, requires_grad=True) for _ in range(3))
     mask = torch.ones(mask_shape, dtype=torch.bool, device=device)
     mask[0, :, 0] = False

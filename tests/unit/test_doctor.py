@@ -1,4 +1,4 @@
-"""What `regard doctor` finds wrong, on machines made up for it."""
+"""Tests of the problems that `regard doctor` reports, on simulated machines."""
 
 import os
 from dataclasses import replace
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard import doctor
+from regard.bench import doctor
 from regard.model.transformer import Transformer
 
 HEALTHY = doctor.Findings(
@@ -82,7 +82,7 @@ def test_a_checkout_that_is_not_installed_is_no_problem(monkeypatch: pytest.Monk
 
 
 def test_requirements_are_of_the_form_it_reads() -> None:
-    """Those of the real package, as they were installed."""
+    """Check the requirements of the installed package."""
     names = {package.name for package in doctor._packages()[0]}
     assert {"torch", "typer", "fastapi", "ctranslate2"} <= names
     assert "pytest" not in names
@@ -109,6 +109,15 @@ def test_a_device_that_fails_is_a_problem_and_no_traceback(monkeypatch: pytest.M
     assert doctor._examined("cpu") == doctor.Problem(
         "cpu cannot be used: CUDA out of memory. Tried to allocate 256 MiB", "free its memory, or look at its driver"
     )
+
+
+def test_a_fault_of_ours_is_no_problem_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: torch.device) -> float:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(doctor, "_arithmetic_error", broken)
+    with pytest.raises(RuntimeError, match="shapes"):
+        doctor._examined("cpu")
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

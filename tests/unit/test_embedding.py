@@ -1,4 +1,4 @@
-"""Positions for any length, in any precision."""
+"""Tests of positions for any length, in any precision."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def test_the_table_grows_to_any_length() -> None:
 
 
 def test_a_long_sequence_meets_the_same_positions_as_a_large_table() -> None:
-    """600 tokens on a table of 512, in one pass and step by step."""
+    """Encode 600 tokens with a table of 512, in one pass and step by step."""
     model = make_model()
     src, tgt = torch.randint(1, 23, (1, 600)), torch.randint(1, 23, (1, 530))
     grown = model(src, tgt)
@@ -39,7 +39,7 @@ def test_a_change_of_precision_rounds_from_float64_and_not_from_the_last_one(dty
 
 
 def test_the_table_is_no_part_of_the_state_that_processes_exchange() -> None:
-    """Each process grows its own: as a buffer, tables of two lengths would meet in a broadcast."""
+    """Each process grows its own table: as buffers, tables of two lengths would meet in a broadcast."""
     model = make_model()
     assert not list(model.buffers())
     assert not [name for name in model.state_dict() if "position" in name]

@@ -1,4 +1,4 @@
-"""Evaluation against the sacrebleu command line, and against arithmetic that can be done by hand."""
+"""Tests of evaluation against the sacrebleu command line, and against arithmetic by hand."""
 
 import itertools
 import json
@@ -37,14 +37,14 @@ LETTERS = {"en": "abcdefghij", "zh": "今天气很好我们去公园散步", "ja
 
 
 def sacrebleu(*arguments: str) -> str:
-    """The real command line, without what a person's environment might tell it."""
+    """Run the real command line, without the user's environment variables."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SACREBLEU")} | {"NO_COLOR": "1"}
     command = [sys.executable, "-m", "sacrebleu", *arguments, "-q", "-m", "bleu", "chrf", "ter"]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, encoding="utf-8").stdout
 
 
 def some_lines(language: str, seed: int, count: int) -> list[str]:
-    """Of a few words each (or a few letters, where there are no words), some with punctuation."""
+    """Return lines of a few words each (or letters, in languages without spaces), some with punctuation."""
     chance = random.Random(seed)
     words = [chance.choice(LETTERS[language]) * (1 if language != "en" else chance.randint(1, 3)) for _ in range(30)]
     join = " ".join if language == "en" else "".join
@@ -52,7 +52,7 @@ def some_lines(language: str, seed: int, count: int) -> list[str]:
 
 
 def damaged(lines: Sequence[str], seed: int, share: float) -> list[str]:
-    """With some letters left out and some doubled."""
+    """Leave some letters out, and double some."""
     chance = random.Random(seed)
     return ["".join(c * chance.choices([1, 0, 2], [1 - share, share / 2, share / 2])[0] for c in line) for line in lines]
 
@@ -146,7 +146,7 @@ def test_japanese_words_where_they_can_be_found_and_a_word_where_not(monkeypatch
 
 @pytest.mark.parametrize("share", [0.1, 0.17])
 def test_paired_bootstrap_is_the_command_lines(tmp_path: Path, share: float) -> None:
-    """Once with a clear difference and once with a doubtful one."""
+    """Compare once with a clear difference and once with a doubtful one."""
     references = some_lines("en", seed=2, count=41)
     systems = [damaged(references, seed=3, share=0.2), damaged(references, seed=4, share=share)]
     files = [write(tmp_path / name, lines) for name, lines in zip("AB", systems, strict=True)]
@@ -158,7 +158,7 @@ def test_paired_bootstrap_is_the_command_lines(tmp_path: Path, share: float) -> 
     assert len(scores) == 6
     for one, theirs in zip([m for system in ours.systems for m in system.measurements], scores, strict=True):
         assert one.interval is not None
-        # The command line has two ways to a mean, one of them in float32: the sixth digit is its own affair.
+        # The command line computes means in two ways, one of them in float32, so the sixth digit may differ.
         assert [one.score, one.interval.mean, one.interval.half_width] == pytest.approx(list(map(float, theirs)), rel=2e-6)
         assert f"{one.name:<10} {one.signature}\n" in told
     first, second = (system.measurements[0].score for system in ours.systems)
@@ -172,13 +172,13 @@ def measurement(name: str, score: float, resampled: Sequence[float], *, interval
 
 
 def test_p_is_the_share_of_resamples_that_differ_as_much_by_chance() -> None:
-    """Differences 1, 1, 1, 5: less their mean of 2, one of four exceeds the 1.5 found; (1 + 1) / (4 + 1)."""
+    """With differences 1, 1, 1, 5, less their mean of 2, one of four exceeds the 1.5 found; (1 + 1) / (4 + 1)."""
     first, second = measurement("BLEU", 20.0, [10, 20, 30, 40]), measurement("BLEU", 21.5, [11, 21, 31, 45])
     assert compare(("A", "B"), first, second).p_value == 2 / 5
     assert compare(("B", "A"), second, first).p_value == 2 / 5
 
 
-SURE = [1.0] * 49  # differences without any chance in them: (0 + 1) / (49 + 1)
+SURE = [1.0] * 49  # differences without variance: (0 + 1) / (49 + 1)
 UNSURE = [0.0, 10.0] * 24  # half of them are 5 above their mean: (24 + 1) / (48 + 1)
 
 

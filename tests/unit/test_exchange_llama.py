@@ -1,4 +1,4 @@
-"""Hugging Face's Llama as a run, and a run as Hugging Face's Llama: the same text from both."""
+"""Tests of import from and export to Hugging Face's Llama: both give the same text."""
 
 import io
 import json
@@ -10,10 +10,12 @@ import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
 
+from regard.exchange import hf_tokenizer
 from regard.exchange.command import ExportSettings, export
 from regard.exchange.llama import import_llama, is_llama
+from regard.exchange.verification import MismatchError
 from regard.generate.generator import Generation, load_language
-from regard.text.tokenizer import BOS_ID, EOS_ID
+from regard.text.tokenizer import BOS_ID, EOS_ID, NEVER_OUTPUT
 from tests.oracles.runs import sentences
 from tests.unit.test_generate import write_language_run
 
@@ -22,7 +24,7 @@ VOCAB_SIZE = 400
 
 
 def llama_subwords() -> bytes:
-    """As Llama's: UNK, BOS and EOS are 0, 1 and 2, then the bytes; spaces are kept."""
+    """Make subwords like Llama's: UNK, BOS and EOS are 0, 1 and 2, followed by the bytes; spaces are kept."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences(400)),
@@ -38,7 +40,7 @@ def llama_subwords() -> bytes:
 
 
 def write_llama_folder(folder: Path, *, extra_rows: int = 0, **changes: Any) -> Any:
-    """A model as transformers itself saves one."""
+    """Write a model as transformers saves it."""
     config = {
         "vocab_size": VOCAB_SIZE + extra_rows,
         "hidden_size": 32,
@@ -83,9 +85,10 @@ def test_an_imported_llama_says_what_transformers_says(tmp_path: Path, changes: 
         with torch.no_grad():
             logits = theirs(row).logits[..., :VOCAB_SIZE]
         torch.testing.assert_close(generator.model(row), logits, rtol=1e-4, atol=1e-4)
-        if changes.get("extra_rows"):  # which transformers may say, and a run may not
+        if changes.get("extra_rows"):  # transformers may output these, a run may not
             continue
-        generated = theirs.generate(row, attention_mask=torch.ones_like(row), max_new_tokens=12, do_sample=False)
+        never = {"suppress_tokens": list(NEVER_OUTPUT)}  # tokens that our searches never choose
+        generated = theirs.generate(row, attention_mask=torch.ones_like(row), max_new_tokens=12, do_sample=False, **never)
         expected = generated[0].tolist()
         expected = expected[: expected.index(EOS_ID)] if EOS_ID in expected else expected
         (found,) = generator.generate([text], Generation(greedy=True, max_tokens=12))[0]
@@ -110,7 +113,7 @@ def test_weights_in_several_files_and_in_bfloat16(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_an_exported_run_is_what_it_was(tmp_path: Path, tied: bool) -> None:
-    """Compared by the export itself, and once more here; and imported again."""
+    """The export compares the models itself; compare them once more, and after importing again."""
     if tied:
         write_llama_folder(tmp_path / "llama", tie_word_embeddings=True)
         import_llama(tmp_path / "llama", tmp_path / "run")
@@ -185,10 +188,26 @@ def test_folders_that_lack_something_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_generating_is_bounded_and_draws_as_the_run_does(tmp_path: Path) -> None:
+    write_language_run(tmp_path / "run")
+    export(ExportSettings(run=tmp_path / "run", to="huggingface", output=tmp_path / "out"))
+    default = transformers.GenerationConfig.from_pretrained(tmp_path / "out")
+    assert (default.max_new_tokens, default.top_k, default.do_sample) == (Generation().max_tokens, 0, True)
+
+
+def test_an_export_that_reads_hostile_text_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's own texts are normalised and show no difference."""
+    write_language_run(tmp_path / "run")
+    monkeypatch.setattr(hf_tokenizer, "white_space", lambda: [" "])
+    with pytest.raises(MismatchError, match=r"cuts .* into other subwords .*nothing was kept"):
+        export(ExportSettings(run=tmp_path / "run", to="huggingface", output=tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_language_models_are_exported_to_hugging_face_alone(tmp_path: Path) -> None:
     write_language_run(tmp_path / "run")
     with pytest.raises(ValueError, match="export it with --to huggingface"):
         export(ExportSettings(run=tmp_path / "run", to="ctranslate2", output=tmp_path / "out"))
     (tmp_path / "texts").write_text("ab\n\ncd\n", encoding="utf-8")
     settings = ExportSettings(run=tmp_path / "run", to="huggingface", output=tmp_path / "out", src=str(tmp_path / "texts"))
-    assert export(settings)[1].startswith("3 texts: the same subwords")
+    assert export(settings)[1].startswith("3 texts and 30 hostile ones: the same subwords")

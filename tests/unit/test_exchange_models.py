@@ -1,5 +1,6 @@
-"""Exported models, loaded by the programs they are for."""
+"""Tests of exported models in the programs that they are exported for."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -7,15 +8,19 @@ from typing import Any
 import ctranslate2
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
 from regard.exchange.ctranslate import CTranslate2Model, write_ctranslate2
+from regard.exchange.hf_tokenizer import marian_order
 from regard.exchange.huggingface import HuggingFaceModel, write_huggingface
 from regard.exchange.verification import (
-    Comparison,
+    ExportAgreement,
     Exported,
     Output,
     Source,
     compare,
+    hostile_sources,
     our_outputs,
     sources_of,
     their_outputs,
@@ -23,23 +28,33 @@ from regard.exchange.verification import (
 from regard.model.transformer import Transformer
 from regard.search.hypothesis import TIE
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from regard.translate.search import Search
 from tests.oracles.runs import make_tokenizer, make_translator, sentences
 
 NUM_SENTENCES = 12
 
 
 def some_sources(tokenizer: Tokenizer, max_positions: int = 32) -> list[Source]:
-    texts = ((text, None) for text in ["", "</s> ab", "e\u0301 ß", *sentences(NUM_SENTENCES)])
-    return sources_of(texts, tokenizer, max_positions=max_positions, num_sentences=NUM_SENTENCES)
+    """Return sentences, and combinations of two of them."""
+    texts = [(text, None) for text in ["", "</s> ab", "e\u0301 ß", *sentences(NUM_SENTENCES)]]
+    sources = sources_of(texts, tokenizer, max_positions=max_positions, num_sentences=NUM_SENTENCES)
+    return sources + hostile_sources(sentences(2), tokenizer, max_positions=max_positions)
 
 
 def listed(outputs: dict[int, Output]) -> list[Output]:
     return [outputs[place] for place in range(len(outputs))]
 
 
-def verified(model: Transformer, tokenizer: Tokenizer, exported: Exported, sources: list[Source]) -> Comparison:
+def without_padding(logits: Tensor) -> Tensor:
+    """Leave out padding and BOS, which are never output."""
+    logits = logits.clone()
+    logits[..., [PAD_ID, BOS_ID]] = -torch.inf
+    return logits
+
+
+def verified(model: Transformer, tokenizer: Tokenizer, exported: Exported, sources: list[Source]) -> ExportAgreement:
     ours = listed(dict(our_outputs(model, tokenizer, sources)))
-    assert len({output.text for output in ours}) > 3  # or there is little to compare
+    assert len({output.text for output in ours}) > 3  # otherwise there is little to compare
     return compare(model, sources, ours, listed(dict(their_outputs(exported, sources))))
 
 
@@ -57,7 +72,7 @@ ONLY_CTRANSLATE2: dict[str, dict[str, Any]] = {
 
 
 def marked(variants: Iterable[str]) -> list[Any]:
-    """A few of them are enough for every day."""
+    """Mark most variants as slow."""
     quick = ("post", "pre", "post, two vocabularies, silu", "learned positions")
     return [one if one in quick else pytest.param(one, marks=pytest.mark.slow) for one in variants]
 
@@ -72,11 +87,12 @@ def test_ctranslate2_says_the_same(tmp_path: Path, variant: str) -> None:
     scored = ctranslate2.Translator(str(tmp_path), device="cpu").score_batch(*pieces)
     for place, row in enumerate(scored):
         src_ids, tgt_in = torch.tensor([[*src[place], EOS_ID]]), torch.tensor([[BOS_ID, *tgt[place]]])
-        log_probs = model(src_ids, tgt_in)[0].log_softmax(-1)
+        log_probs = without_padding(model(src_ids, tgt_in)[0]).log_softmax(-1)
         expected = log_probs.gather(1, torch.tensor([*tgt[place], EOS_ID])[:, None])[:, 0]
         torch.testing.assert_close(torch.tensor(row.log_probs), expected, atol=1e-4, rtol=1e-5)
-    comparison = verified(model, tokenizer, CTranslate2Model(tmp_path), some_sources(tokenizer))
-    assert comparison.different == () and comparison.num_equal >= NUM_SENTENCES - 1
+    sources = some_sources(tokenizer)
+    comparison = verified(model, tokenizer, CTranslate2Model(tmp_path), sources)
+    assert comparison.different == () and comparison.num_equal >= len(sources) - 2
 
 
 @pytest.mark.filterwarnings("ignore:.*sacremoses")
@@ -88,13 +104,75 @@ def test_huggingface_says_the_same(tmp_path: Path, variant: str) -> None:
     model = make_translator(tokenizer, **VARIANTS[variant])
     write_huggingface(model, tokenizer, tmp_path, languages=("de", "en"))
     theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    padding = theirs.config.pad_token_id
+    orders = [torch.tensor(marian_order(len(side), padding)) for side in (tokenizer.src, tokenizer.tgt)]
     assert type(theirs).__name__ == ("PegasusForConditionalGeneration" if "pre" in variant else "MarianMTModel")
     src, tgt_in = torch.randint(4, 300, (3, 9)), torch.randint(4, 300, (3, 7))
-    src[1, 5:], tgt_in[:, 0] = PAD_ID, BOS_ID
-    logits = theirs(input_ids=src, attention_mask=(src != PAD_ID).long(), decoder_input_ids=tgt_in).logits
-    torch.testing.assert_close(logits, model(src, tgt_in), atol=1e-4, rtol=0)
-    comparison = verified(model, tokenizer, HuggingFaceModel(tmp_path), some_sources(tokenizer))
-    assert comparison.different == () and comparison.num_equal >= NUM_SENTENCES - 1
+    src[1, 5:], tgt_in[:, 0] = padding, padding
+    logits = theirs(input_ids=src, attention_mask=(src != padding).long(), decoder_input_ids=tgt_in).logits
+    our_src, our_tgt_in = orders[0][src].masked_fill(src == padding, PAD_ID), orders[1][tgt_in]
+    assert (our_tgt_in[:, 0] == BOS_ID).all()
+    log_probs = without_padding(model(our_src, our_tgt_in)).log_softmax(-1)[..., orders[1]]
+    said = torch.arange(len(orders[1])) != padding
+    torch.testing.assert_close(logits.log_softmax(-1)[..., said], log_probs[..., said], atol=1e-4, rtol=0)
+    sources = some_sources(tokenizer)
+    comparison = verified(model, tokenizer, HuggingFaceModel(tmp_path), sources)
+    assert comparison.different == () and comparison.num_equal >= len(sources) - 2
+
+
+@pytest.mark.parametrize("variant", marked(one for one in VARIANTS if "two" not in one))
+def test_the_converter_of_ctranslate2_takes_what_is_exported_to_huggingface(tmp_path: Path, variant: str) -> None:
+    """The Marian decoder there begins with zeros, and its last row is padding, which is dropped."""
+    from ctranslate2.converters import TransformersConverter
+    from transformers import AutoTokenizer
+
+    tokenizer = make_tokenizer()
+    model = make_translator(tokenizer, **VARIANTS[variant])
+    (tmp_path / "theirs").mkdir()
+    write_huggingface(model, tokenizer, tmp_path / "theirs", languages=("de", "en"))
+    TransformersConverter(str(tmp_path / "theirs")).convert(str(tmp_path / "converted"))
+
+    class Converted:
+        translator: Any = ctranslate2.Translator(str(tmp_path / "converted"), device="cpu")
+        tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "theirs")
+
+        def translate(self, texts: list[str], max_length: int) -> list[Output]:
+            tokens = [self.tokenizer.convert_ids_to_tokens(self.tokenizer.encode(text)) for text in texts]
+            found = self.translator.translate_batch(
+                tokens, beam_size=1, max_decoding_length=max_length, min_decoding_length=0
+            )
+            pieces = [one.hypotheses[0] if len(row) > 1 else [] for one, row in zip(found, tokens, strict=True)]
+            return [Output(tokenizer.tgt.ids(row), tokenizer.tgt.decode(tokenizer.tgt.ids(row))) for row in pieces]
+
+    sources = some_sources(tokenizer)
+    comparison = verified(model, tokenizer, Converted(), sources)
+    assert comparison.different == () and comparison.num_equal >= len(sources) - 2
+
+
+@pytest.mark.parametrize("variant", ["post", "post, two vocabularies, silu", "post, untied"])
+def test_marians_decoders_begin_with_zeros(tmp_path: Path, variant: str) -> None:
+    tokenizer = make_tokenizer(separate="two" in variant)
+    write_huggingface(make_translator(tokenizer, **VARIANTS[variant]), tokenizer, tmp_path, languages=("", ""))
+    state, config = load_file(tmp_path / "model.safetensors"), json.loads((tmp_path / "config.json").read_text())
+    name = "model.shared.weight" if variant == "post" else "model.decoder.embed_tokens.weight"
+    assert not state[name][config["decoder_start_token_id"]].any() and config["bos_token_id"] is None
+    assert variant != "post" or config["pad_token_id"] == len(state[name]) - 1
+
+
+@pytest.mark.parametrize(("longest", "max_length"), [(0, 1024), (7, 58), (1000, 1024)])
+def test_outputs_of_huggingface_are_bounded_by_what_was_learnt_from(tmp_path: Path, longest: int, max_length: int) -> None:
+    """Limit outputs by the first token that is fed and `Search.max_extra`: a model that never ends is cut as in a run."""
+    tokenizer = make_tokenizer()
+    model = make_translator(tokenizer, ending=-50.0)
+    write_huggingface(model, tokenizer, tmp_path, languages=("", ""), longest=longest)
+    assert json.loads((tmp_path / "generation_config.json").read_text())["max_length"] == max_length
+    if longest != 7:
+        return
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    inputs = AutoTokenizer.from_pretrained(tmp_path)("ab ab", return_tensors="pt")
+    output = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).generate(**inputs)
+    assert output.shape == (1, 1 + longest + Search().max_extra)
 
 
 def test_int8_is_coarser_and_leaves_the_model_as_it_is(tmp_path: Path) -> None:
@@ -144,12 +222,12 @@ def test_only_what_the_model_finds_equally_likely_is_a_tie() -> None:
     assert compare(model, [source], [ours], [theirs]).different == (0,)
     assert model.output_bias is not None
     model.output_bias[second] += gap - TIE / 2
-    assert compare(model, [source], [ours], [theirs]) == Comparison(0, 1, ())
-    # The same pieces with another text are no tie, but a fault of the tokenizer; unless they are no text at all.
+    assert compare(model, [source], [ours], [theirs]) == ExportAgreement(0, 1, ())
+    # Equal pieces with different text are a fault of the tokenizer, not a tie, unless they are not valid text.
     assert compare(model, [source], [ours], [ours._replace(text="other")]).different == (0,)
     broken = ours._replace(text="a\ufffd")
     assert compare(model, [source], [broken], [ours._replace(text="\ufffd\ufffd")]).num_equal == 1
-    # An output that goes on where ours ends is judged by EOS.
+    # An output that goes on where ours ends is compared by EOS.
     shorter = Output(ours.ids[:place], "shorter")
     assert compare(model, [source], [shorter], [ours]).different == (0,)
 
@@ -164,7 +242,7 @@ def test_sources_are_what_fits() -> None:
 
 
 def test_a_wrong_weight_is_noticed(tmp_path: Path) -> None:
-    """What verification is for."""
+    """Verification must report a difference."""
     tokenizer = make_tokenizer()
     model = make_translator(tokenizer, ending=1.4)
     write_ctranslate2(model, tokenizer, tmp_path)

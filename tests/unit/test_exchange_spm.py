@@ -1,9 +1,9 @@
-"""SentencePiece's files, read and written: the library itself is the oracle."""
+"""Tests of reading and writing SentencePiece's files, against the library itself."""
 
 import pytest
 import sentencepiece
 
-from regard.exchange.spm import Piece, PieceType, SpmModel
+from regard.exchange.spm import PieceType, SpmModel, SpmPiece
 from tests.oracles.marian_folder import SOURCES, unigram_model
 from tests.oracles.runs import subwords
 
@@ -24,9 +24,9 @@ def test_what_is_read_is_written_byte_for_byte(kind: str) -> None:
 
 def test_other_pieces_keep_the_normalisation_and_get_the_special_ids() -> None:
     model = SpmModel.parse(unigram_model(SOURCES), "x")
-    controls = [Piece(name, type=PieceType.CONTROL) for name in ("<pad>", "<start>", "</s>")]
-    letters = [Piece(letter, -1.0) for letter in "▁abfi"]
-    changed = model.with_pieces([*controls, Piece("<unk>", type=PieceType.UNKNOWN), *letters]).serialise()
+    controls = [SpmPiece(name, type=PieceType.CONTROL) for name in ("<pad>", "<start>", "</s>")]
+    letters = [SpmPiece(letter, -1.0) for letter in "▁abfi"]
+    changed = model.with_pieces([*controls, SpmPiece("<unk>", type=PieceType.UNKNOWN), *letters]).serialise()
     processor = sentencepiece.SentencePieceProcessor(model_proto=changed)
     assert (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()) == (0, 1, 2, 3)
     assert processor.encode("ﬁ ａ", out_type=str) == ["▁", "f", "i", "▁", "a"]  # NFKC, which the file holds as a table

@@ -1,4 +1,4 @@
-"""Texts that go on: the same whatever stands beside them, as probable as the model finds them."""
+"""Tests of generated texts: independent of their neighbours, and with the model's own log-probabilities."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import regard
-from regard.checkpoint import Run, Weights, weights_bytes
 from regard.config import CorpusConfig, DataConfig, ModelConfig, RunConfig, TrainConfig
 from regard.generate.generator import Generation, Generator, load_language
 from regard.model.language import LanguageModel
+from regard.run.checkpoint import Run, Weights, weights_bytes
 from regard.search.sample import Sampling
 from regard.text.tokenizer import BOS_ID, EOS_ID
 from regard.translate.translator import load
@@ -18,7 +18,7 @@ from tests.oracles.runs import make_tokenizer, make_translator, sentences, write
 
 
 def write_language_run(folder: Path, **changes: Any) -> Run:
-    """Random weights, that say different things after different beginnings."""
+    """Write a run with random weights, whose texts depend on their beginnings."""
     tokenizer = make_tokenizer()
     sizes = {"src_vocab_size": len(tokenizer.tgt), "tgt_vocab_size": len(tokenizer.tgt), "context": 40}
     small = {"decoder_layers": 2, "d_model": 32, "num_heads": 4, "key_value_heads": 2, "d_ff": 48}
@@ -49,7 +49,7 @@ PROMPTS = ["", *sentences(5, seed=8), " " + sentences(1, seed=9)[0] + "  "]
 
 
 def test_the_most_probable_text_by_hand(generator: Generator) -> None:
-    """Token by token, each time with a whole pass over everything so far."""
+    """Choose token by token, each time by a pass over all tokens so far."""
     for prompt, (found,) in zip(PROMPTS, generator.generate(PROMPTS, Generation(greedy=True, max_tokens=15)), strict=True):
         ids = [BOS_ID, *generator.tokenizer.tgt.encode([prompt.strip()])[0]]
         start, log_probs = len(ids), []
@@ -93,7 +93,7 @@ def test_many_prompts_are_taken_in_turns(generator: Generator) -> None:
 
 
 def test_one_token_is_drawn_as_often_as_it_is_probable(generator: Generator) -> None:
-    """Of 4,000 first tokens, those of the four most probable ones, which top-k leaves."""
+    """Draw 4,000 first tokens among the four most probable ones, by top-k."""
     how = Generation(num=4000, max_tokens=1, sampling=Sampling(temperature=0.7, top_k=4))
     drawn = [text.pieces for text in generator.generate([PROMPTS[1]], how)[0]]
     ids = torch.tensor([[BOS_ID, *generator.tokenizer.tgt.encode([PROMPTS[1]])[0]]])
@@ -134,7 +134,7 @@ def test_what_cannot_be_asked(settings: dict[str, Any], complaint: str) -> None:
 
 @pytest.mark.parametrize(
     ("prompts", "complaint"),
-    [("Once", "a list of prompts"), (["a", "\udc80"], "prompt 2 is no UTF-8")],
+    [("Once", "give a list, not one prompt"), (["a", "\udc80"], "prompt 2 is no UTF-8")],
 )
 def test_what_is_no_list_of_prompts(generator: Generator, prompts: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):

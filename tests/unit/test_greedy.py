@@ -1,4 +1,4 @@
-"""Greedy search against taking the best token of a whole pass, again and again, one sentence at a time."""
+"""Tests of greedy search against the best token of a whole pass, repeated one sentence at a time."""
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ def test_greedy_is_the_best_token_of_every_pass() -> None:
 
     endless = ids_of(greedy(never_ending, model.start(src), max_lengths, bos_id=BOS, eos_id=0))
     assert [len(output) for output in endless] == max_lengths
-    eos_id = endless[0][-1]  # a token that does turn up
+    eos_id = endless[0][-1]  # a token that does occur
     outputs = ids_of(greedy(model.step, model.start(src), max_lengths, bos_id=BOS, eos_id=eos_id))
     expected = [by_whole_passes(model, row[row != 0], limit, eos_id) for row, limit in zip(src, max_lengths, strict=True)]
     assert outputs == expected

@@ -1,4 +1,4 @@
-"""Attention's health: numbers that can be worked out by hand, and words when they are bad."""
+"""Tests of attention's health: numbers worked out by hand, and warnings if they are bad."""
 
 import math
 
@@ -12,7 +12,7 @@ from tests.conftest import make_model
 
 
 def health_of(scores: list[float], mask: list[bool]) -> LayerHealth:
-    """One query whose scores are these: q = 1, the keys are the scores, and d_k = 1."""
+    """Return the health of one query with these scores: q = 1, the keys are the scores, and d_k = 1."""
     q = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     k = torch.tensor(scores, dtype=torch.float64)[None, None, :, None]
     _, attention = inspected_attention(q, k, k, mask=torch.tensor(mask)[None, None, None])
@@ -31,7 +31,7 @@ def test_by_hand() -> None:
 
 
 def test_saturation_is_one_minus_the_trace_of_softmaxs_derivative() -> None:
-    """Claim M18 at work."""
+    """Check claim M18."""
     scores = torch.randn(5, dtype=torch.float64)
     derivative = torch.autograd.functional.jacobian(lambda x: x.softmax(-1), scores)
     assert health_of(scores.tolist(), [True] * 5).saturation == pytest.approx(1 - float(derivative.trace()))
@@ -46,7 +46,7 @@ def test_every_layer_is_told_and_padding_does_not_count() -> None:
         (site, n) for site in ("encoder", "decoder", "cross") for n in (0, 1)
     ]
     alone = [attention_health(model, collate([src], [tgt])) for src, tgt in pairs]
-    queries = {"encoder": (4, 2), "decoder": (2, 6), "cross": (3, 7)}  # those with a choice of two keys or more
+    queries = {"encoder": (4, 2), "decoder": (2, 6), "cross": (3, 7)}  # queries with at least two keys
     for n, layer in enumerate(together):
         counts = queries[layer.site]
         expected = sum(count * one[n].saturation for count, one in zip(counts, alone, strict=True)) / sum(counts)

@@ -1,11 +1,14 @@
-"""What `regard info` says of a model is what belongs to its kind."""
+"""Tests that `regard info` shows the settings that belong to a model's kind."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regard.config import ModelConfig
+from regard.errors import UserError
 from regard.info import described
+from regard.run.metrics import read_lines
 
 SIZES: dict[str, Any] = {
     "src_vocab_size": 100,
@@ -33,3 +36,9 @@ SIZES: dict[str, Any] = {
 )
 def test_a_model_is_told_by_what_it_has(changes: dict[str, Any], expected: str) -> None:
     assert described(ModelConfig(**(SIZES | changes))) == expected
+
+
+def test_a_log_that_is_damaged_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"st\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged: .*restore it"):
+        read_lines(tmp_path / "metrics.jsonl")

@@ -1,4 +1,4 @@
-"""First values: what the table in `initialise` says, and that positions stay apart."""
+"""Tests of initial values: the table in `initialise`, and different states at different positions."""
 
 import math
 from dataclasses import replace
@@ -47,8 +47,8 @@ def test_the_table(norm: str, encoder_factor: float, decoder_factor: float) -> N
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("layers", [3, 6])
 def test_positions_are_apart_at_the_start_and_logits_have_variance_one(norm: str, layers: int) -> None:
-    """Post-norm with plain Glorot starts at a cosine of 0.96 with three layers and 0.999 with six, and with six learns
-    next to nothing."""
+    """Post-norm with plain Glorot starts at a cosine of 0.96 with three layers and 0.999 with six, and with six hardly
+    learns."""
     config = ModelConfig(**BIG_ENOUGH, norm=norm, encoder_layers=layers, decoder_layers=layers)  # type: ignore[arg-type]
     model = Transformer(config).eval()
     src, tgt_in = torch.randint(1, 2000, (8, 12)), torch.randint(1, 2000, (8, 12))

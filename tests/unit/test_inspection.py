@@ -1,4 +1,4 @@
-"""What the page draws is what the model computed: every number against `Transformer.trace` and the search."""
+"""Tests of the page's numbers against `Transformer.trace` and the search."""
 
 import math
 from dataclasses import replace
@@ -10,10 +10,11 @@ import torch
 from torch.testing import assert_close
 
 from regard.data.batch import collate
-from regard.inspection.look import DIGITS, NUM_UNITS, Json, Question, describe, learned_positions, look, look_at_head
+from regard.inspection.look import DIGITS, NUM_UNITS, Question, describe, learned_positions, look, look_at_head
 from regard.model.embedding import LearnedPositions
 from regard.model.kinds import require_transformer
 from regard.model.trace import Head, Intervention, Trace
+from regard.settings import Json
 from regard.text.tokenizer import EOS_ID
 from regard.translate.search import Search
 from regard.translate.translator import Translator, load
@@ -70,7 +71,7 @@ def test_a_long_text_is_looked_at_in_the_parts_that_are_translated(translator: T
 
 
 def test_pieces_are_taken_as_they_are(translator: Translator, found: Json) -> None:
-    """Where a text would be cut into others."""
+    """Encoding the text would give other pieces."""
     letters = ("▁T", "h", "e")
     [usual] = translator.tokenizer.tgt.encode(["The"])
     seen = look(translator, replace(QUESTION, target_pieces=letters, prefix_pieces=letters))
@@ -138,7 +139,7 @@ def test_the_lens_of_a_layer_is_its_states_projected(translator: Translator, fou
 
 @pytest.mark.parametrize("site", SITES)
 def test_a_head_is_its_formula(translator: Translator, found: Json, site: str) -> None:
-    """softmax(scores where the mask lets them) is what the other view shows, and scores are q·k times the scale."""
+    """Compare softmax(masked scores) with the weights of the other view; scores are q·k times the scale."""
     for layer in range(2):
         one = look_at_head(translator, QUESTION, Head(site, layer, 3))  # type: ignore[arg-type]
         queries, keys = torch.tensor(one["queries"]), torch.tensor(one["keys"])
@@ -150,7 +151,7 @@ def test_a_head_is_its_formula(translator: Translator, found: Json, site: str) -
 
 
 def test_heads_off_positions_and_scale_are_obeyed(translator: Translator, found: Json) -> None:
-    """The log-probability of the old translation under the change; and the new one is searched for under it, too."""
+    """The old translation is scored and the new one searched for under the intervention."""
     own = replace(QUESTION, target=found["target"]["text"])
     changes = (
         Intervention(positions=False),
@@ -170,7 +171,7 @@ def test_heads_off_positions_and_scale_are_obeyed(translator: Translator, found:
 
 
 def test_m6_a_later_word_changes_earlier_predictions_only_without_the_causal_mask(translator: Translator) -> None:
-    """What the page's masks show."""
+    """Check the masks of the page."""
     for causal in (True, False):
         change = Intervention(causal=causal)
         one, other = (
@@ -182,7 +183,7 @@ def test_m6_a_later_word_changes_earlier_predictions_only_without_the_causal_mas
 
 
 def test_the_search_tree_leads_to_the_hypotheses(found: Json) -> None:
-    """Each finished candidate, followed to its parents, is one of the hypotheses found, with its log-probability."""
+    """Each finished candidate, followed to its parents, is one of the hypotheses, with its log-probability."""
     kept: list[list[str]] = [[]]
     ended: dict[tuple[str, ...], Json] = {}
     for candidates in found["search"]["steps"]:

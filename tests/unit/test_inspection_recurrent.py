@@ -1,4 +1,4 @@
-"""Looks at RNNs: every number against `Recurrent.trace`; what an RNN has not is empty, and nothing fails for it."""
+"""Tests of inspecting RNNs: every number against `Recurrent.trace`; fields that an RNN lacks are empty."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,12 @@ import torch
 from torch.testing import assert_close
 
 from regard.data.batch import collate
-from regard.inspection.look import Json, Question, describe, look, look_at_head
+from regard.inspection.look import Question, describe, look, look_at_head
 from regard.model.recurrent import Recurrent
 from regard.model.trace import Head, Intervention, Trace
 from regard.serve.file import LookSettings, answers
 from regard.serve.runs import load_runs
+from regard.settings import Json
 from regard.text.tokenizer import EOS_ID
 from regard.translate.translator import Translator, load
 from tests.oracles.runs import make_recurrent, make_tokenizer, make_translator, write_run
@@ -109,7 +110,7 @@ def test_the_one_head_is_its_formula(translators: dict[str, Translator], name: s
 
 @pytest.mark.parametrize("name", WITH)
 def test_the_state_before_a_step_asks(translators: dict[str, Translator], name: str) -> None:
-    """Bahdanau et al. compare s_{i-1} with the source, not s_i: the query is there before the step is made."""
+    """Bahdanau et al. compare s_{i-1} with the source, not s_i: the query exists before the step."""
     translator = translators[name]
     seen, model = look(translator, Question(text=TEXT)), model_of(translator)
     one = look_at_head(translator, Question(text=TEXT), ONLY_HEAD)

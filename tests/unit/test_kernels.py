@@ -1,4 +1,4 @@
-"""Every kernel against torch's own operations, on a GPU where there is one, and by Triton's interpreter elsewhere."""
+"""Tests of every kernel against torch's own operations, on a GPU if there is one, and in Triton's interpreter elsewhere."""
 
 import math
 from collections.abc import Sequence
@@ -8,21 +8,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.kernels.adam import adam_
-from regard.kernels.attention import attention, attention_gradient
-from regard.kernels.cross_entropy import cross_entropy_, paired_cross_entropy_
-from regard.kernels.dropout import Dropout
-from regard.kernels.embedding import add_embedding_gradient, embed
-from regard.kernels.intervals import Intervals
-from regard.kernels.normalisation import Norm, add_norm, add_norm_gradient, norm, norm_gradient
-from regard.kernels.sums import add_column_sums, relu_gradient
+from regard.fast.kernels.adam import adam_
+from regard.fast.kernels.attention import attention, attention_gradient
+from regard.fast.kernels.cross_entropy import cross_entropy_, paired_cross_entropy_
+from regard.fast.kernels.dropout import HashDropout
+from regard.fast.kernels.embedding import add_embedding_gradient, embed
+from regard.fast.kernels.intervals import Intervals
+from regard.fast.kernels.normalisation import NormParameters, add_norm, add_norm_gradient, norm, norm_gradient
+from regard.fast.kernels.sums import add_column_sums, relu_gradient
 from tests.oracles import kernels as oracle
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def assert_close(actual: Tensor, expected: Tensor | None) -> None:
-    """Of float32, against float64."""
+    """Compare float32 with float64."""
     assert expected is not None
     torch.testing.assert_close(actual.double(), expected, atol=1e-4, rtol=1e-4)
 
@@ -32,7 +32,7 @@ def random(*shape: int) -> Tensor:
 
 
 def intervals(src: Sequence[int], tgt: Sequence[int], *, causal: bool, spare: int) -> Intervals:
-    """One token after the other, by the definition."""
+    """Compute the intervals one token after the other, by the definition."""
     key_first, key_end, query_first, query_end = [], [], [], []
     key, query = 0, 0
     for num_keys, num_queries in zip(src, tgt, strict=True):
@@ -48,7 +48,7 @@ def intervals(src: Sequence[int], tgt: Sequence[int], *, causal: bool, spare: in
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("spare", [0, 5, 70])  # rows of padding: some of the last block, all of it
+@pytest.mark.parametrize("spare", [0, 5, 70])  # rows of padding: part of the last block, or all of it
 def test_attention_and_its_gradient_are_those_of_the_formula(causal: bool, spare: int) -> None:
     src = [3, 40, 1, 70, 17]
     tgt = src if causal else [5, 33, 2, 64, 1]
@@ -71,18 +71,18 @@ def test_attention_and_its_gradient_are_those_of_the_formula(causal: bool, spare
 
 
 def test_padding_does_not_make_attention_look_at_everything() -> None:
-    """A padded row's empty interval lies at 0: were it asked where to begin, its block would go through all keys."""
+    """A padded row's empty interval lies at 0; if it counted, its block would go through all keys."""
     may = intervals([3, 90], [3, 90], causal=False, spare=40)
     q, kv = random(133, 16), random(133, 32)
-    kv[:3] = math.nan  # the first sentence's, which nobody beyond it may touch
+    kv[:3] = math.nan  # the first sentence's keys, which no other sentence may read
     k, v = kv.chunk(2, dim=1)
     heads = attention(q, k, v, may, 1)
-    assert heads.values[64:93].isfinite().all()  # the block in which padding stands beside the second sentence
+    assert heads.values[64:93].isfinite().all()  # the block with padding beside the second sentence
     assert (heads.values[93:] == 0).all()
 
 
-def kept(dropout: Dropout, num_rows: int, d: int) -> Tensor:
-    """The mask, as the embedding of a matrix of ones shows it."""
+def kept(dropout: HashDropout, num_rows: int, d: int) -> Tensor:
+    """Return the mask by dropping elements of a matrix of ones."""
     ids = torch.zeros(num_rows, dtype=torch.int32, device=DEVICE)
     return embed(ids, ids, torch.ones(1, d, device=DEVICE), None, scale=1.0, dropout=dropout, dtype=torch.float32)
 
@@ -90,31 +90,31 @@ def kept(dropout: Dropout, num_rows: int, d: int) -> Tensor:
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_dropout_keeps_its_share_and_depends_on_seed_and_site(p: float) -> None:
     seeds = torch.tensor([[1], [2]], dtype=torch.int32, device=DEVICE)
-    masks = [kept(Dropout(seed, site, p), 64, 256) > 0 for seed in seeds for site in (0, 1, 7)]
+    masks = [kept(HashDropout(seed, site, p), 64, 256) > 0 for seed in seeds for site in (0, 1, 7)]
     expected, spread = 1 - p, math.sqrt(p * (1 - p) / masks[0].numel())
     for number, mask in enumerate(masks):
         assert abs(float(mask.float().mean()) - expected) < 5 * spread
-        assert abs(float((mask[1:] & mask[:-1]).float().mean()) - expected**2) < 10 * spread  # nor are rows alike
+        assert abs(float((mask[1:] & mask[:-1]).float().mean()) - expected**2) < 10 * spread  # rows are independent
         for other in masks[:number]:
             assert abs(float((mask & other).float().mean()) - expected**2) < 10 * spread
-    assert torch.equal(masks[0], kept(Dropout(seeds[0], 0, p), 64, 256) > 0)
+    assert torch.equal(masks[0], kept(HashDropout(seeds[0], 0, p), 64, 256) > 0)
 
 
 def test_what_is_kept_is_scaled() -> None:
-    mask = kept(Dropout(torch.tensor([3], dtype=torch.int32, device=DEVICE), 2, 0.2), 8, 64)
+    mask = kept(HashDropout(torch.tensor([3], dtype=torch.int32, device=DEVICE), 2, 0.2), 8, 64)
     assert mask.unique().tolist() == pytest.approx([0.0, 1.25])
 
 
-def norms(d: int) -> Norm:
-    return Norm(1 + 0.3 * random(d), random(d), torch.zeros(d, device=DEVICE), torch.zeros(d, device=DEVICE), 1e-5)
+def norms(d: int) -> NormParameters:
+    return NormParameters(1 + 0.3 * random(d), random(d), torch.zeros(d, device=DEVICE), torch.zeros(d, device=DEVICE), 1e-5)
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
-@pytest.mark.parametrize("goes_on", [False, True])  # as in pre-norm, where the stream itself has a gradient
+@pytest.mark.parametrize("goes_on", [False, True])  # as in pre-norm, where the residual stream itself has a gradient
 @pytest.mark.parametrize("d", [32, 48])
 def test_residual_sum_and_norm_with_their_gradients(p: float, goes_on: bool, d: int) -> None:
     num_rows = 37
-    by, dropout = norms(d), Dropout(torch.tensor([5], dtype=torch.int32, device=DEVICE), 4, p)
+    by, dropout = norms(d), HashDropout(torch.tensor([5], dtype=torch.int32, device=DEVICE), 4, p)
     x, y, bias = random(num_rows, d), random(num_rows, d), random(d)
     summed = add_norm(x, y, bias, by, dropout)
     exact = [tensor.double().requires_grad_() for tensor in (x, y, bias, by.gamma, by.beta)]
@@ -165,15 +165,15 @@ def test_the_gradient_of_relu_and_its_bias() -> None:
 def test_embeddings_with_positions_and_the_gradient_of_their_matrix(p: float) -> None:
     vocab_size, d, num_real = 11, 24, 30
     weight, table = random(vocab_size, d), random(9, d)
-    ids = torch.randint(0, vocab_size - 1, (num_real + 3,), dtype=torch.int32, device=DEVICE)  # the last is never there
+    ids = torch.randint(0, vocab_size - 1, (num_real + 3,), dtype=torch.int32, device=DEVICE)  # the last id does not occur
     positions = torch.randint(0, 9, (num_real + 3,), dtype=torch.int32, device=DEVICE)
-    dropout = Dropout(torch.tensor([8], dtype=torch.int32, device=DEVICE), 1, p)
+    dropout = HashDropout(torch.tensor([8], dtype=torch.int32, device=DEVICE), 1, p)
     exact = weight.double().requires_grad_()
     expected = (exact[ids.long()] * 3.0 + table.double()[positions.long()]) * kept(dropout, len(ids), d).double()
     x = embed(ids, positions, weight, table, scale=3.0, dropout=dropout, dtype=torch.float32)
     assert_close(x, expected)
     grad = random(len(ids), d)
-    (expected[:num_real] * grad[:num_real].double()).sum().backward()  # what stands behind is padding
+    (expected[:num_real] * grad[:num_real].double()).sum().backward()  # the remaining rows are padding
     order = ids[:num_real].argsort(stable=True).int()
     counts = torch.bincount(ids[:num_real].long(), minlength=vocab_size).cumsum(0)
     starts = torch.cat([counts.new_zeros(1), counts]).int()
@@ -182,7 +182,7 @@ def test_embeddings_with_positions_and_the_gradient_of_their_matrix(p: float) ->
     assert_close(into - 1.0, exact.grad)
 
 
-@pytest.mark.parametrize("vocab_size", [17, 5000])  # of one block, and of two
+@pytest.mark.parametrize("vocab_size", [17, 5000])  # one block, and two
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_logits_become_the_gradient_of_the_smoothed_loss(vocab_size: int, smoothing: float) -> None:
     logits = 3 * random(6, vocab_size)
@@ -197,7 +197,7 @@ def test_logits_become_the_gradient_of_the_smoothed_loss(vocab_size: int, smooth
     assert_close(logits, exact.grad)
 
 
-@pytest.mark.parametrize("vocab_size", [17, 5000])  # of one block, and of three
+@pytest.mark.parametrize("vocab_size", [17, 5000])  # one block, and three
 @pytest.mark.parametrize(("smoothing", "r_drop"), [(0.0, 5.0), (0.1, 1.0), (0.1, 0.0)])
 def test_logits_of_two_passes_become_the_gradient_of_r_drop(vocab_size: int, smoothing: float, r_drop: float) -> None:
     first = 3 * random(6, vocab_size)

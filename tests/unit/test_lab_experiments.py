@@ -1,4 +1,4 @@
-"""Every experiment that takes seconds runs, and what it measures with agrees with arithmetic done another way."""
+"""Tests that every experiment of seconds runs, and that its measurements agree with arithmetic done another way."""
 
 import math
 from collections.abc import Callable
@@ -13,12 +13,13 @@ from regard.config import ModelConfig
 from regard.lab import bare, cost, masking, norms, positions, rates, scores, sizes, softmax
 from regard.lab.experiment import Experiment, Setting, machine, performed
 from regard.lab.experiments import EXPERIMENTS
-from regard.lab.finding import Finding, from_json, to_json
+from regard.lab.finding import from_json, to_json
+from regard.lab.result import Result
 from regard.model.embedding import sinusoids
 from regard.model.transformer import Transformer
 
 QUICK = [one for one in EXPERIMENTS if one.seconds < 5]
-REFUTED = {"no-queries", "rank"}  # what note 002 says of these is wrong (CLAIMS: where the notes slip)
+REFUTED = {"no-queries", "rank"}  # note 002 is wrong about these (CLAIMS: where the notes slip)
 
 
 @pytest.mark.parametrize("experiment", QUICK, ids=lambda one: one.name)
@@ -41,7 +42,7 @@ def test_names_are_unique_and_claims_are_numbered() -> None:
 @pytest.mark.parametrize("name", ["cost-training", "cost-decoding"])
 def test_with_too_little_time_a_measurement_decides_nothing(name: str) -> None:
     [experiment] = [one for one in EXPERIMENTS if one.name == name]
-    finding = experiment.run(Setting(seconds=0.0))
+    finding = performed(experiment, Setting(seconds=0.0), "regard lab")
     assert finding.verdict == "measured"
     assert all(len(line.x) == 3 for chart in finding.charts for line in chart.series)  # type: ignore[union-attr]
 
@@ -83,7 +84,7 @@ def late(step: int, warmup: int, d_model: int = 512) -> float:
     ],
 )
 def test_what_is_broken_does_not_hold(
-    monkeypatch: pytest.MonkeyPatch, module: Any, part: str, broken: Any, experiment: Callable[[Setting], Finding]
+    monkeypatch: pytest.MonkeyPatch, module: Any, part: str, broken: Any, experiment: Callable[[Setting], Result]
 ) -> None:
     monkeypatch.setattr(module, part, broken)
     assert experiment(Setting(seconds=1.0)).verdict == "did not hold"
@@ -122,7 +123,7 @@ def test_m13_the_rotation_takes_a_position_k_on() -> None:
 
 
 def test_m6_influence_is_the_size_of_the_derivative() -> None:
-    """By differences: an input is moved, and the states are computed anew."""
+    """Estimate the derivative by differences: move an input and compute the states again."""
     length, i, j, step = 4, 2, 1, 1e-6
     found = masking.influence(5, causal=True, length=length)
     torch.manual_seed(5)
@@ -147,11 +148,11 @@ def test_m15_shuffled_words_are_compared_with_themselves() -> None:
     assert masking.distinct_ids(2).unique().numel() == masking.LENGTH
     without = masking.shuffled_distances(2, positions=False)
     assert float(without.diagonal().max()) < 1e-12
-    assert float((without + torch.eye(masking.LENGTH)).min()) > 0.1  # no word is like another
+    assert float((without + torch.eye(masking.LENGTH)).min()) > 0.1  # no two words are alike
 
 
 def test_m19_parameters_are_those_of_the_shapes() -> None:
-    """The printed model has 6,738,415,616 parameters, a number its publishers give too."""
+    """The printed model has 6,738,415,616 parameters, a number that its publishers also give."""
     seven = sizes.OF_THE_NOTE[0].sizes()
     assert seven.total == 32 * (4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096) + 4096 + 2 * 32000 * 4096 == 6_738_415_616
     assert sizes.OTHERS[1].sizes().total == 8_030_261_248  # Llama 3 8B
@@ -196,10 +197,10 @@ def test_m20_scores_and_their_gradient() -> None:
 
 def test_m21_exponents_bytes_and_chains_of_what_is_known() -> None:
     lengths = (2, 4, 8, 16)
-    assert cost.slope(lengths, [99.0, *(3.0 * n**1.7 for n in lengths[1:])]) == pytest.approx(1.7)  # the last three
+    assert cost.slope(lengths, [99.0, *(3.0 * n**1.7 for n in lengths[1:])]) == pytest.approx(1.7)  # from the last three
     x = torch.randn(10, requires_grad=True)
     assert cost.kept_bytes(torch.exp, x, ()) == 40  # the result
-    assert cost.kept_bytes(lambda y: y * y, x, ()) == 0  # nothing but the input
+    assert cost.kept_bytes(lambda y: y * y, x, ()) == 0  # only the input
     assert cost.kept_bytes(lambda y: y.exp().view(2, 5).exp(), x, ()) == 80
     assert cost.longest_chain((x.exp() + x).sum()) == 4  # the leaf, exp, +, sum
     assert cost.longest_chain(x.exp().exp() + x.exp()) == 4

@@ -1,10 +1,11 @@
-"""What an experiment found, to JSON and back."""
+"""Tests of writing an experiment's findings to JSON and reading them back."""
 
 import json
 
 import pytest
 
-from regard.lab.finding import BarChart, Finding, HeatMap, LineChart, Series, Table, Words, from_json, to_json
+from regard.lab.finding import Finding, FindingTable, from_json, to_json
+from regard.pages.charts import BarChart, HeatMap, LineChart, Series, Words
 
 
 def words(text: str) -> Words:
@@ -20,7 +21,9 @@ def finding() -> Finding:
         verdict="no difference found",
         outcome=words("outcome"),
         tables=(
-            Table(words("table"), (words("a"), words("b"), words("c"), words("d")), (("plain", 3, 0.1 + 0.2, words("x")),)),
+            FindingTable(
+                words("table"), (words("a"), words("b"), words("c"), words("d")), (("plain", 3, 0.1 + 0.2, words("x")),)
+            ),
         ),
         charts=(
             LineChart(

@@ -1,4 +1,4 @@
-"""The lab's page: one file, whole in both languages, that asks nobody for anything."""
+"""Tests of the lab's page: one file, complete in both languages, that makes no requests."""
 
 import math
 import re
@@ -7,16 +7,28 @@ from itertools import pairwise
 
 import pytest
 
-from regard.lab.charts import figure, log_ticks, number, shades, ticks, typeset
-from regard.lab.finding import BarChart, Finding, HeatMap, LineChart, Series, Words
+from regard.lab.finding import Finding
 from regard.lab.page import Entry, page
+from regard.pages.charts import (
+    BarChart,
+    HeatMap,
+    LineChart,
+    Series,
+    Words,
+    figure,
+    log_ticks,
+    number,
+    shades,
+    ticks,
+    typeset,
+)
 from tests.unit.test_lab_finding import finding, words
 
 VOID = {"meta", "link", "br", "input", "img"}
 
 
 class Reader(HTMLParser):
-    """Elements as (tag, attributes, text in it and below), and whether each that is opened is closed."""
+    """Collect elements as (tag, attributes, text in it and below), and whether each that is opened is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -84,7 +96,7 @@ def test_contents_lead_to_findings_with_their_verdicts(read: Reader) -> None:
     assert anchors == links == ["everything", "everything-2"]
     badges = ["".join(texts) for _, attributes, texts in read.elements if "badge" in (attributes.get("class") or "")]
     assert len(badges) == 5  # the count, and two each in contents and section
-    assert set(badges) == {"≈ no difference found≈ 未见差异"}
+    assert set(badges) == {"≈ no difference found≈ 未发现差异"}
     everything = "".join(read.elements[0][2])
     assert "later" in everything
     assert "the time was over" in everything
@@ -109,7 +121,7 @@ def test_tables_are_tables_and_text_is_text(read: Reader) -> None:
 
 
 def numbers_in(svg: str) -> list[float]:
-    """All coordinates of what is drawn."""
+    """Return all coordinates of an SVG."""
     return [float(value) for value in re.findall(r'(?:\bx|\by|x1|x2|y1|y2|cx|cy)="([-\d.]+)"', svg)]
 
 
@@ -136,7 +148,7 @@ def test_unusual_charts_are_drawn_within_their_frame(chart: LineChart | BarChart
 
 
 def test_lines_are_where_their_numbers_are() -> None:
-    """A straight line stays one; on logarithmic axes a power is one."""
+    """A straight line stays straight; on logarithmic axes a power becomes one."""
     x = (1.0, 10.0, 100.0)
     for chart in (
         LineChart(words("a"), words("x"), words("y"), (Series(words("a"), y=x, x=x),)),

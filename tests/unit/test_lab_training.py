@@ -1,4 +1,4 @@
-"""The lab's experiments that train: how trials are kept, how verdicts come about, and alignments by hand."""
+"""Tests of the lab's experiments that train: storage of trials, verdicts, and alignments by hand."""
 
 import json
 import lzma
@@ -16,11 +16,13 @@ from regard.lab import ablations, alignment, bottleneck, systems, trials
 from regard.lab.bottleneck import KINDS, LENGTHS, TASKS, Contest
 from regard.lab.experiment import Setting
 from regard.lab.finding import from_json, to_json
-from regard.lab.systems import Result
+from regard.lab.systems import SystemRuns
 from regard.lab.trials import Bench, Corpus, Outcome, Trial, bench_for, outcomes
+from regard.lab.words import told
+from regard.pages.charts import Words
 from regard.search.hypothesis import hypothesis
 from regard.settings import merged, read_table
-from regard.text.corpus import Pair
+from regard.text.cleaning import Pair
 from tests.oracles.runs import make_tokenizer, sentences
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +45,7 @@ def told_bottleneck(short: Mapping[ModelKind, float], long: Mapping[ModelKind, f
         for task in range(len(TASKS))
         for seed in (1, 2)
     }
-    finding = bottleneck.told(results, dict.fromkeys(KINDS, 1000), (1, 2), 50)
+    finding = told("bottleneck", ("S5",), bottleneck.told(results, dict.fromkeys(KINDS, 1000), (1, 2), 50))
     assert from_json(to_json([finding])) == (finding,)
     return finding.verdict
 
@@ -51,13 +53,13 @@ def told_bottleneck(short: Mapping[ModelKind, float], long: Mapping[ModelKind, f
 def test_s5_the_bottleneck_is_there_if_attention_keeps_what_one_vector_loses() -> None:
     learnt = dict.fromkeys(KINDS, 1.0)
     assert told_bottleneck(learnt, {"rnn": 0.2, "rnn-attention": 0.9, "transformer": 0.3}) == "held"
-    assert told_bottleneck(learnt, dict.fromkeys(KINDS, 1.0)) == "did not hold"  # nobody loses anything
-    assert told_bottleneck(learnt, dict.fromkeys(KINDS, 0.2)) == "did not hold"  # everybody does
-    assert told_bottleneck(dict.fromkeys(KINDS, 0.5), dict.fromkeys(KINDS, 0.1)) == "measured"  # nobody has learnt
+    assert told_bottleneck(learnt, dict.fromkeys(KINDS, 1.0)) == "did not hold"  # no kind loses anything
+    assert told_bottleneck(learnt, dict.fromkeys(KINDS, 0.2)) == "did not hold"  # every kind does
+    assert told_bottleneck(dict.fromkeys(KINDS, 0.5), dict.fromkeys(KINDS, 0.1)) == "measured"  # no kind has learnt
 
 
 def test_accuracy_counts_symbols_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 64 strings of 5, one is wrong in its second symbol, one is a symbol short, and one is empty."""
+    """Of 64 strings of 5, one has a wrong second symbol, one is a symbol short, and one is empty."""
     contest = Contest("transformer", 1, 3)
     learner = bottleneck.learner_for(contest, 1, torch.device("cpu"))
     rows = bottleneck.strings(5, 64, random.Random("3 5"))
@@ -80,13 +82,13 @@ def test_all_systems_learn_from_the_same_strings() -> None:
 
 @pytest.mark.slow
 def test_a_bottleneck_of_few_updates_decides_nothing() -> None:
-    finding = bottleneck.bottleneck(Setting(steps=3))
+    finding = told("bottleneck", ("S5",), bottleneck.bottleneck(Setting(steps=3)))
     assert finding.verdict == "measured"
     assert [len(chart.series) for chart in finding.charts] == [3, 3]  # type: ignore[union-attr]
 
 
 def test_each_variant_changes_one_thing() -> None:
-    """And every one is a model that can be made."""
+    """Every variant is a valid model."""
     base = ablations.BASELINE
     for variant in ablations.VARIANTS:
         changed = merged(base, variant.settings)
@@ -121,12 +123,13 @@ def test_a_variant_is_worse_better_or_alike() -> None:
         for name, share in shares.items()
         for seed in (1, 2, 3)
     ]
-    judged = {one.variant.name: one for one in ablations.verdicts(found, bench_of(references))}
-    assert judged["baseline"].words.en == "–"
+    judged = {one.name: one for one in ablations.verdicts(found, bench_of(references))}
     assert judged["heads-4"].difference == 0
-    assert judged["no-scale"].words.en.startswith("worse (p = 0.001")
-    assert judged["heads-1"].words.en.startswith("better (p = 0.001")
-    finding = ablations.told(list(judged.values()), (1, 2, 3), 10, "a machine")
+    finding = told("ablations", ("T5",), ablations.told(list(judged.values()), (1, 2, 3), 10, "a machine"))
+    said = {one.name: row[4] for one, row in zip(ablations.VARIANTS, finding.tables[0].rows, strict=True)}
+    assert said["baseline"] == "–"
+    assert isinstance(said["no-scale"], Words) and said["no-scale"].en.startswith("worse (p = 0.001")
+    assert isinstance(said["heads-1"], Words) and said["heads-1"].en.startswith("better (p = 0.001")
     assert finding.verdict == "did not hold"
     assert "no √d_k" in finding.outcome.en.split("No difference found")[0].split("worse:")[1]
     assert from_json(to_json([finding])) == (finding,)
@@ -140,9 +143,9 @@ def test_groups_of_lengths_have_each_sentence_once_and_rise() -> None:
     assert all(len(test[n].src) >= before for before, group in zip(longest, groups[1:], strict=False) for n in group)
 
 
-def result(kind: str, by_length: tuple[float, ...]) -> Result:
+def runs_of(kind: str, by_length: tuple[float, ...]) -> SystemRuns:
     run = outcome(kind, 1, [])
-    return Result(kind, (run,), (sum(by_length) / len(by_length),), (by_length,), run)
+    return SystemRuns(kind, (run,), (sum(by_length) / len(by_length),), (by_length,), run)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +157,15 @@ def result(kind: str, by_length: tuple[float, ...]) -> Result:
     ],
 )
 def test_s5_by_bleu_against_length(rnn: tuple[float, ...], others: tuple[float, ...], verdict: str) -> None:
-    found = [result("rnn", rnn), result("rnn-attention", others), result("transformer", others)]
-    finding = systems.told("systems", "a corpus", bench_of(["a"] * 20), found)
+    found = [runs_of("rnn", rnn), runs_of("rnn-attention", others), runs_of("transformer", others)]
+    finding = told("systems", ("S5",), systems.told("a corpus", bench_of(["a"] * 20), found))
     assert finding.verdict == verdict
     assert finding.machine == "a machine"
     assert from_json(to_json([finding])) == (finding,)
 
 
 def test_what_was_tried_before_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where two names differ behind a dot."""
+    """Cover two names that differ only after a dot."""
     tried = [Trial(f"lr-{rate}", 1, {}) for rate in (0.001, 0.002)]
     for trial in tried:
         kept = {"settings": trial.settings, "outcome": asdict(outcome(trial.name, 1, ["a"]))}
@@ -200,14 +203,14 @@ def test_a_trial_trains_and_translates(tmp_path: Path) -> None:
 
 
 def test_gold_links_by_hand() -> None:
-    """`i-j` sure, `ipj` possible, counted from 1; what points past the end of a sentence is dropped."""
+    """Read `i-j` as sure and `ipj` as possible, counted from 1; drop links past the end of a sentence."""
     sure, possible = alignment.gold_links("1-1 2p3 3-2 4-1", 3, 3)
     assert sure == {(0, 0), (2, 1)}
     assert possible == {(0, 0), (1, 2), (2, 1)}
 
 
 def test_the_error_rate_by_hand() -> None:
-    """Och and Ney 2003: 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)."""
+    """Compute 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), after Och and Ney 2003."""
     gold = alignment.Gold("", "", [], [], sure={(0, 0), (1, 1)}, possible={(0, 0), (1, 1), (2, 1)})
     counts = alignment.Counts()
     counts.add({(0, 0), (2, 1), (2, 2)}, gold)

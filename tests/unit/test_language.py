@@ -1,4 +1,4 @@
-"""The language model against the formulas, against Hugging Face's Llama, and against itself step by step."""
+"""Tests of the language model against the formulas, Hugging Face's Llama, and its own single steps."""
 
 import itertools
 import math
@@ -41,7 +41,7 @@ VARIANTS = {
 
 
 def random_model(config: ModelConfig = CONFIG, seed: int = 0) -> LanguageModel:
-    """Of random gains too, for ones would hide a norm that is left out."""
+    """Return a model with random gains, because gains of one would hide a missing norm."""
     torch.manual_seed(seed)
     model = build(config)
     assert isinstance(model, LanguageModel)
@@ -58,7 +58,7 @@ def random_ids(*shape: int, seed: int = 1) -> Tensor:
 
 
 def by_the_formulas(model: LanguageModel, ids: list[int]) -> Tensor:
-    """Logits of one text, head by head and position by position, in float64."""
+    """Return the logits of one text, head by head and position by position, in float64."""
     config, w = model.config, {name: tensor.double() for name, tensor in model.state_dict().items()}
     num_shared, d_head = config.key_value_heads or config.num_heads, config.d_head
 
@@ -66,7 +66,7 @@ def by_the_formulas(model: LanguageModel, ids: list[int]) -> Tensor:
         return x / math.sqrt(sum(float(value) ** 2 for value in x) / len(x) + config.norm_epsilon) * gain
 
     def turned(x: Tensor, position: int) -> Tensor:
-        """Each pair as a complex number, times e^(i·angle)."""
+        """Rotate each pair as a complex number, times e^(i·angle)."""
         out = x.clone()
         for i in range(d_head // 2):
             angle = position / config.rotary_base ** (2 * i / d_head)
@@ -157,7 +157,7 @@ NOTE = """
 
 
 def test_s4_at_the_notes_sizes_it_has_the_notes_matrices() -> None:
-    """Study note 002 prints the module tree of a model of 7 billion parameters."""
+    """Compare with the module tree of a model of 7 billion parameters, printed in study note 002."""
     config = replace(
         CONFIG,
         src_vocab_size=32000,
@@ -206,7 +206,7 @@ def test_no_logit_depends_on_a_later_token(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("num_read", [0, 1, 5])
 def test_steps_say_what_one_pass_says(config: ModelConfig, num_read: int) -> None:
     model = random_model(config)
-    ids = random_ids(3, 150)  # more than a cache has room for at first
+    ids = random_ids(3, 150)  # longer than a cache's first allocation
     expected = model(ids).log_softmax(-1)
     cache = model.start(ids[:, :num_read])
     for t in range(num_read, 150):
@@ -221,7 +221,7 @@ def test_a_prompt_longer_than_a_new_caches_room() -> None:
 
 
 def test_texts_do_not_depend_on_their_neighbours_nor_on_padding() -> None:
-    """Prompts of different lengths side by side, then reordered and dropped."""
+    """Put prompts of different lengths side by side, then reorder and drop them."""
     model = random_model(VARIANTS["two heads share"])
     texts = [random_ids(length, seed=length).tolist() for length in (3, 9, 1, 6)]
     prompt = torch.full((4, 9), PAD_ID)
@@ -260,7 +260,7 @@ def test_beams_go_on_from_their_own_past() -> None:
 
 
 def test_a_search_takes_it() -> None:
-    """The best continuation of two tokens, by beam and by trying all."""
+    """Find the best continuation of two tokens, by beam search and by brute force."""
     model = random_model(replace(CONFIG, src_vocab_size=9, tgt_vocab_size=9))
     prompt = torch.tensor([[BOS_ID, 5]])
     (found,) = beam(model.step, model.start(prompt[:, :1]), [2], width=81, num_best=1, bos_id=5, eos_id=EOS_ID, alpha=0.0)
@@ -294,7 +294,7 @@ def test_interventions_are_obeyed_in_a_pass_and_in_steps() -> None:
     ids = random_ids(1, 5)
     off = Intervention(heads_off=frozenset({Head("decoder", 1, 2)}))
     changed = random_model()
-    changed.get_parameter("layers.1.attention.output.weight").data[:, 8:12] = 0.0  # what head 2 writes
+    changed.get_parameter("layers.1.attention.output.weight").data[:, 8:12] = 0.0  # the output of head 2
     expected = changed(ids)
     torch.testing.assert_close(model.trace(ids, off).logits, expected, rtol=1e-4, atol=1e-4)
     cache = model.start(ids[:, :4], intervention=off)
@@ -341,7 +341,7 @@ def test_impossible_settings(change: dict[str, Any], complaint: str) -> None:
 
 
 def test_presets_are_about_as_large_as_the_transformers() -> None:
-    """Without embeddings, of which the Transformer has one table and the language model two."""
+    """Compare sizes without embeddings: the Transformer has one table, the language model two."""
     for name in ("small", "base", "big"):
         sizes = {}
         for kind in ("transformer", "language"):
@@ -349,6 +349,6 @@ def test_presets_are_about_as_large_as_the_transformers() -> None:
                 model = build(ModelConfig.preset(name, vocab_size=100, kind=kind))
             tables = sum(p.numel() for n, p in model.named_parameters() if n.startswith(("embedding", "lm_head")))
             sizes[kind] = sum(p.numel() for p in model.parameters()) - tables
-        # An encoder's and a decoder's layer have three attentions, two layers of a language model two.
+        # A layer of an encoder and one of a decoder have three attentions together, two layers of a language model two.
         assert 0.8 < sizes["language"] / sizes["transformer"] < 1.0
     assert model_preset("small", "language")["shared_embeddings"] == "none"

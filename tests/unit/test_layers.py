@@ -1,4 +1,4 @@
-"""Our CPU kernels against torch's own, and dropout's arithmetic."""
+"""Tests of our CPU kernels against torch's own, and of dropout's arithmetic."""
 
 from collections.abc import Callable
 from functools import cache
@@ -8,17 +8,18 @@ import torch
 import torch.nn.functional as F
 
 from regard.config import Norm
-from regard.model import layers
-from regard.model.layers import Dropout, FeedForward, Linear, Residual, kept
+from regard.model import onednn
+from regard.model.layers import Dropout, FeedForward, Linear, Residual
+from regard.model.onednn import kept
 from regard.model.transformer import Transformer
 from tests.conftest import make_model, tiny_config
 
 
 @pytest.fixture
 def _one_dnn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fast kernel for these small tensors, too."""
-    assert torch.backends.mkldnn.is_available() == layers.HAS_ONE_DNN
-    monkeypatch.setattr(layers, "ONE_DNN_PAYS", 0)
+    """Use the fast kernel for these small tensors too."""
+    assert torch.backends.mkldnn.is_available() == onednn.HAS_ONE_DNN
+    monkeypatch.setattr(onednn, "ONE_DNN_PAYS", 0)
 
 
 @pytest.mark.usefixtures("_one_dnn")
@@ -67,20 +68,20 @@ def test_a_whole_model_on_the_fast_kernel_agrees_with_float64() -> None:
 
 def test_one_dnn_multiplies_as_exactly_as_float32_can_and_the_setting_is_left_as_it_was() -> None:
     a, b = torch.randn(2, 300, 200)
-    setting = layers.ONE_DNN_PRODUCTS
+    setting = onednn.ONE_DNN_PRODUCTS
     before = setting.fp32_precision
-    with layers.one_dnn_multiplies():
+    with onednn.one_dnn_multiplies():
         found = a.t() @ b
     exact = a.double().t() @ b.double()
     assert float((found - exact).norm() / exact.norm()) < 1e-6
-    with pytest.raises(KeyError), layers.one_dnn_multiplies():
+    with pytest.raises(KeyError), onednn.one_dnn_multiplies():
         raise KeyError
     assert setting.fp32_precision == before
 
 
 def test_where_one_dnn_would_round_it_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU with AMX, played by matrices that bfloat16 has rounded."""
-    setting, product = layers.ONE_DNN_PRODUCTS, torch.Tensor.__matmul__
+    """Simulate a CPU with AMX by matrices that are rounded to bfloat16."""
+    setting, product = onednn.ONE_DNN_PRODUCTS, torch.Tensor.__matmul__
     before = setting.fp32_precision
 
     def rounded(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -88,10 +89,10 @@ def test_where_one_dnn_would_round_it_is_not_asked(monkeypatch: pytest.MonkeyPat
         return product(a.bfloat16(), b.bfloat16()).float() if allowed else product(a, b)
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", rounded)
-    monkeypatch.setattr(layers, "_one_dnn_stays_exact", cache(layers._one_dnn_stays_exact.__wrapped__))
-    with layers.one_dnn_multiplies():
+    monkeypatch.setattr(onednn, "_one_dnn_stays_exact", cache(onednn._one_dnn_stays_exact.__wrapped__))
+    with onednn.one_dnn_multiplies():
         assert setting.fp32_precision == before
-    assert not layers._one_dnn_stays_exact()
+    assert not onednn._one_dnn_stays_exact()
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
@@ -106,7 +107,7 @@ def test_dropout_keeps_its_share_and_the_mean(p: float) -> None:
 
 
 def test_dropped_elements_are_independent_of_their_place() -> None:
-    """Four elements share a random word; no pair of places may be dropped together more often than chance says."""
+    """Four elements share a random word; no pair of places may be dropped together more often than by chance."""
     dropped = ~kept(torch.empty(200_000, 8), 0.25)
     together = (dropped.T.double() @ dropped.double()) / len(dropped)
     off_diagonal = together[~torch.eye(8, dtype=torch.bool)]
@@ -186,7 +187,7 @@ def test_attention_dropout_acts_at_every_site() -> None:
 def test_linear_gives_just_the_gradients_asked_for(wanted: str) -> None:
     tensors = {"x": torch.randn(5, 24), "weight": torch.randn(40, 24), "bias": torch.randn(40)}
     tensors[wanted].requires_grad_()
-    layers.linear(tensors["x"], tensors["weight"], tensors["bias"]).sin().sum().backward()
+    onednn.linear(tensors["x"], tensors["weight"], tensors["bias"]).sin().sum().backward()
     expected = torch.autograd.grad(F.linear(tensors["x"], tensors["weight"], tensors["bias"]).sin().sum(), tensors[wanted])
     assert tensors[wanted].grad is not None
     torch.testing.assert_close(tensors[wanted].grad, expected[0], atol=1e-4, rtol=1e-4)
@@ -204,7 +205,7 @@ def test_autocast_is_obeyed() -> None:
 
 
 def make_like(model: Transformer) -> Transformer:
-    """The same weights in float64, without any dropout."""
+    """Return a model with the same weights in float64, without dropout."""
     plain = Transformer(tiny_config(norm=model.config.norm)).double().eval()
     plain.load_state_dict(model.state_dict())
     return plain

@@ -1,4 +1,4 @@
-"""One update: the same gradient however it is cut, finite or no update at all, and all of it saved and restored."""
+"""Tests of one update: its gradient does not depend on cutting, non-finite ones are skipped, and state is restored."""
 
 import math
 from dataclasses import replace
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from regard.config import TrainConfig
 from regard.data.batch import Batch, collate
-from regard.train.device import advice_on_memory
-from regard.train.distributed import Processes
+from regard.machine.device import advice_on_memory
+from regard.machine.processes import Processes
 from regard.train.learner import Learner
-from regard.train.metrics import Totals, line_of
+from regard.train.totals import Totals, line_of
 from tests.conftest import SYSTEMS, tiny_config
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ def batch_of(pairs: list[tuple[Tensor, Tensor]]) -> Batch:
 
 
 def gradient_of(batches: list[Batch], **model: Any) -> dict[str, Tensor]:
-    """What an update works with; Adam gets to see nothing of the learning rate's size."""
+    """Return the gradient of an update; it does not depend on the learning rate."""
     learner = make_learner(**model)
     learner.update(list(enumerate(batches)), Totals(CPU))
     return {name: p.grad.clone() for name, p in learner.model.named_parameters() if p.grad is not None}
@@ -69,7 +69,7 @@ def test_the_gradient_does_not_depend_on_how_an_update_is_cut(system: str) -> No
 
 
 def test_the_mean_is_over_tokens_not_over_batches() -> None:
-    """The mistake that popular code makes: batches of 1 and 20 tokens must not weigh the same."""
+    """Batches of 1 and 20 tokens must not have equal weight, a common mistake."""
     short, long = batch_of([(torch.tensor([5]), torch.tensor([], dtype=torch.long))]), batch_of(sentences(8))
     by_batches = [gradient_of([short]), gradient_of([long])]
     together = gradient_of([short, long])
@@ -81,7 +81,7 @@ def test_the_mean_is_over_tokens_not_over_batches() -> None:
 
 
 def test_adam_against_torch_by_hand() -> None:
-    """Two updates of a plain loop: same loss, torch's own unfused Adam, the schedule's learning rates."""
+    """Compare two updates with a plain loop: same loss, torch's own unfused Adam, the schedule's learning rates."""
     batches = [batch_of(sentences(6)) for _ in range(2)]
     learner = make_learner()
     plain = make_learner()
@@ -121,7 +121,7 @@ def test_clipping() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_finite_changes_nothing(bad: float) -> None:
-    """Neither weights nor moments; the next update goes on as if it had not been."""
+    """Weights and moments stay; the next update continues as if it had not been."""
     batches = [batch_of(sentences(4)) for _ in range(3)]
     learner, untroubled = make_learner(), make_learner()
     totals = Totals(CPU)
@@ -150,7 +150,7 @@ def test_what_is_not_finite_changes_nothing(bad: float) -> None:
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize(("precision", "r_drop"), [("float32", 0.0), ("float64", 0.0), ("float32", 2.0), ("bfloat16", 2.0)])
 def test_saved_and_restored_it_goes_on_bit_for_bit(precision: Any, r_drop: float, system: str) -> None:
-    """With dropout; another learner, which has seen other things, takes up the state."""
+    """With dropout, another learner, which has seen other batches, continues from the state."""
     config = replace(CONFIG, precision=precision, r_drop=r_drop)
     batches = [batch_of(sentences(5)) for _ in range(6)]
     dropout = {"dropout": 0.3, "attention_dropout": 0.2, **SYSTEMS[system]}
@@ -163,7 +163,7 @@ def test_saved_and_restored_it_goes_on_bit_for_bit(precision: Any, r_drop: float
         whole.update([(0, batch)], Totals(CPU))
     continued = make_learner(replace(config, seed=config.seed), **dropout)
     continued.update([(0, batches[5])], Totals(CPU))
-    torch.rand(17)  # whatever else drew random numbers
+    torch.rand(17)  # another consumer of random numbers
     continued.restore(weights, moments, 3)
     for batch in batches[3:]:
         continued.update([(0, batch)], Totals(CPU))
@@ -175,7 +175,7 @@ def test_saved_and_restored_it_goes_on_bit_for_bit(precision: Any, r_drop: float
 
 @pytest.mark.parametrize("optimizer", ["adam", "muon"])
 def test_bfloat16_follows_float32_on_a_cpu(optimizer: Any) -> None:
-    """Forty losses; eight bits of mantissa are good for a few thousandths of a loss of three."""
+    """Compare forty losses; eight bits of mantissa give an error of a few thousandths in a loss of three."""
     batches = [batch_of(sentences(8)) for _ in range(4)]
     losses: dict[str, list[float]] = {}
     for precision in ("float32", "bfloat16"):
@@ -192,7 +192,7 @@ def test_bfloat16_follows_float32_on_a_cpu(optimizer: Any) -> None:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_r_drop_adds_what_two_passes_disagree_on(system: str) -> None:
-    """Without dropout nothing. With it, α/2 times the mean divergence: as many times as much for as many times α."""
+    """Without dropout it adds nothing. With dropout it adds α/2 times the mean divergence, in proportion to α."""
     batch = batch_of(sentences(6))
 
     def line(r_drop: float, dropout: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Training on a GPU: bfloat16 follows float32, compiled follows plain, and what is not finite changes nothing."""
+"""Tests of training on a GPU: bfloat16 follows float32, compiled follows plain, and non-finite updates are skipped."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,9 +8,9 @@ import torch
 
 from regard.config import ModelConfig, Precision, TrainConfig
 from regard.data.batch import Batch, collate
-from regard.train.distributed import Processes
+from regard.machine.processes import Processes
 from regard.train.learner import Learner
-from regard.train.metrics import Totals, line_of
+from regard.train.totals import Totals, line_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 CONFIG = TrainConfig(
@@ -41,7 +41,7 @@ def losses(config: TrainConfig, data: list[Batch]) -> list[float]:
 
 
 def test_bfloat16_follows_float32() -> None:
-    """The first 50 losses; eight bits of mantissa are good for a few thousandths of a loss of six."""
+    """Compare the first 50 losses; eight bits of mantissa give an error of a few thousandths in a loss of six."""
     data = batches(50)
     plain, short = (losses(replace(CONFIG, precision=precision), data) for precision in PRECISIONS)
     assert plain[-1] < plain[0] - 0.2

@@ -1,4 +1,4 @@
-"""Batches made ahead are those that would have been made on the spot, whoever makes them."""
+"""Tests that prefetched batches equal those made on demand, in any process."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ from regard.data.stream import Place
 
 @dataclass
 class Numbers:
-    """Says where it was asked, and by which process."""
+    """A maker that returns the place that was asked for, and the process."""
 
     made: list[Place] = field(default_factory=list)
 
@@ -33,7 +33,7 @@ class Numbers:
 
 @dataclass
 class Broken(Numbers):
-    """Fails at one place."""
+    """A maker that fails at one place."""
 
     at: int = 2
 
@@ -51,7 +51,7 @@ def test_one_after_the_other_and_from_any_place() -> None:
     loader = Loader[tuple[str, int]](Numbers())
     found = taken(loader, Place(0, 0), 3 * AHEAD)
     assert found == [(f"0.{number}", os.getpid()) for number in range(3 * AHEAD)]
-    assert loader.take(Place(5, 2))[0] == "5.2"  # as after a measurement, when everything is put back
+    assert loader.take(Place(5, 2))[0] == "5.2"  # as after a measurement, when the state is restored
     assert loader.take(Place(5, 3))[0] == "5.3"
     loader.close()
 
@@ -81,7 +81,7 @@ def workers_of(opened: Callable[[], Maker[tuple[str, int]]], count: int = 3) -> 
 
 @dataclass
 class Tensors(Numbers):
-    """Makes what a padded batch is made of."""
+    """A maker of tensors, as in a padded batch."""
 
     def __call__(self, place: Place) -> Any:
         return torch.arange(place.position)
@@ -89,7 +89,7 @@ class Tensors(Numbers):
 
 @dataclass
 class Endless(Numbers):
-    """Thinks for longer than any test."""
+    """A maker that takes longer than any test."""
 
     def __call__(self, place: Place) -> tuple[str, int]:
         time.sleep(3600)
@@ -103,7 +103,7 @@ def test_processes_make_what_the_thread_would_have_made() -> None:
     assert [what for what, _ in found] == [f"0.{number}" for number in range(20)]
     makers = {process for _, process in found}
     assert len(makers) == 3 and os.getpid() not in makers and not make.made
-    loader.pause()  # while some have been asked already
+    loader.pause()  # while some have been requested
     assert [what for what, _ in taken(loader, Place(7, 4), 5)] == ["7.4", "7.5", "7.6", "7.7", "7.8"]
     loader.close()
     assert multiprocessing.active_children() == before
@@ -112,7 +112,7 @@ def test_processes_make_what_the_thread_would_have_made() -> None:
 
 
 def test_what_a_lost_process_should_have_made_is_made() -> None:
-    """Whoever needs memory may kill one, at any moment."""
+    """The system may kill a process at any moment when memory runs out."""
     make = Numbers()
     loader = Loader[tuple[str, int]](make, workers_of(Numbers))
     [(_, lost), *_] = found = taken(loader, Place(0, 0), 5)
@@ -125,7 +125,7 @@ def test_what_a_lost_process_should_have_made_is_made() -> None:
 
 
 def test_tensors_do_not_travel_as_files() -> None:
-    """Of which a process may have a thousand open, and a container few megabytes."""
+    """The number of open files is limited to a thousand in a process, and shared memory to megabytes in a container."""
     loader = Loader[Any](Tensors(), workers_of(Tensors, 1))
     found = loader.take(Place(0, 5))
     assert found.tolist() == [0, 1, 2, 3, 4] and not found.is_shared()
@@ -133,7 +133,7 @@ def test_tensors_do_not_travel_as_files() -> None:
 
 
 def test_closing_waits_for_nobody() -> None:
-    """A second Ctrl-C must not wait for a batch, nor for a process that is still beginning."""
+    """A second Ctrl-C must not wait for a batch, nor for a process that is still starting."""
     loader, before = Loader[tuple[str, int]](Numbers(), workers_of(Endless, 2)), multiprocessing.active_children()
     threading.Thread(target=loader.take, args=(Place(0, 0),), daemon=True).start()
     while loader._thread is None or not loader._thread.is_alive():
@@ -151,17 +151,17 @@ def test_as_many_processes_as_there_may_be(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_signals_to_the_group_do_not_reach_processes_and_they_end_with_their_owner() -> None:
-    """Ctrl-C is for who learns: it stops when its update is done, and needs batches until then."""
+    """Ctrl-C is handled by the training process, which finishes its update and needs batches until then."""
     here, there = multiprocessing.Pipe()
     owner = multiprocessing.get_context("spawn").Process(target=own_a_worker, args=(there,))
     owner.start()
-    there.close()  # so that an owner that fails is heard of
+    there.close()  # so that a failing owner is noticed
     worker = here.recv()
     assert os.getpgid(worker) != os.getpgid(owner.pid or 0)
     owner.kill()
     owner.join()
     assert Path(f"/proc/{os.getpid()}/stat").exists(), "who runs is only known on Linux"
-    for _ in range(600):
+    for _ in range(12_000):
         if not is_running(worker):
             return
         time.sleep(0.05)
@@ -171,11 +171,11 @@ def test_signals_to_the_group_do_not_reach_processes_and_they_end_with_their_own
 def own_a_worker(pipe: "multiprocessing.connection.Connection") -> None:
     loader = Loader[tuple[str, int]](Numbers(), workers_of(Numbers, 1))
     pipe.send(loader.take(Place(0, 0))[1])
-    time.sleep(60)
+    time.sleep(3600)
 
 
 def is_running(process: int) -> bool:
-    """A zombie that nobody has waited for is not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""The chunked loss against torch's own, values and gradients, chunk by chunk."""
+"""Tests of the chunked loss against torch's own, values and gradients, chunk by chunk."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.train import loss as loss_module
-from regard.train.loss import Loss, paired_cross_entropy, smoothed_cross_entropy
+from regard.train.loss import Loss, smoothed_cross_entropy
 from tests.oracles.kernels import r_drop_loss
 
 
@@ -56,7 +56,7 @@ def test_a_bias_of_the_output_and_its_gradient(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_by_hand() -> None:
-    """Two words with logits 0 and log 3: P = (1/4, 3/4)."""
+    """Use two words with logits 0 and log 3: P = (1/4, 3/4)."""
     states = torch.ones(1, 1, 1, dtype=torch.float64)
     weight = torch.tensor([[0.0], [3.0]], dtype=torch.float64).clamp(min=1).log()
     targets = torch.tensor([[1]])
@@ -87,7 +87,7 @@ def test_extreme_logits_stay_finite() -> None:
 
 
 def test_without_gradients_none_are_computed() -> None:
-    """One product instead of three."""
+    """Count one matrix product instead of three."""
     states, weight, targets = inputs()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         loss = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1)
@@ -98,7 +98,7 @@ def test_without_gradients_none_are_computed() -> None:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
 def test_gradients_in_lower_precision(dtype: torch.dtype, tolerance: float) -> None:
-    """Large enough for the fast matrix kernels; divided by a number of tokens that bfloat16 cannot hold."""
+    """Use sizes for the fast matrix kernels, and divide by a number of tokens that bfloat16 cannot represent."""
     states = torch.randn(16, 25, 32, dtype=torch.float64).to(dtype).requires_grad_()
     weight = (torch.randn(3000, 32, dtype=torch.float64) / 4).to(dtype).requires_grad_()
     targets = torch.randint(1, 3000, (16, 25))
@@ -112,7 +112,7 @@ def test_gradients_in_lower_precision(dtype: torch.dtype, tolerance: float) -> N
         assert gradient.dtype == dtype
         assert (gradient.double() - its_oracle).norm() < tolerance * its_oracle.norm()
         scale = (gradient.double() * its_oracle).sum() / its_oracle.square().sum()
-        assert abs(scale.item() - 1) < 1e-3  # no systematic error, whatever the rounding
+        assert abs(scale.item() - 1) < 1e-3  # no systematic error in spite of rounding
 
 
 @pytest.mark.parametrize("frozen", ["states", "weight"])
@@ -147,7 +147,7 @@ def test_bfloat16_states_are_summed_in_float32() -> None:
 
 
 def passes(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The states of two passes over the batch of `inputs`, and an output with a bias."""
+    """Return the states of two passes over the batch of `inputs`, and an output with a bias."""
     states, weight, targets = inputs(dtype)
     both = torch.stack([states, states + 0.3 * torch.randn_like(states)]).detach().requires_grad_()
     return both, weight, torch.randn(13, dtype=dtype, requires_grad=True), targets
@@ -165,7 +165,7 @@ def test_r_drop_and_its_gradients_are_those_of_the_formula(
 ) -> None:
     monkeypatch.setattr(loss_module, "CPU_CHUNK", 2 * 13 * pairs_in_a_chunk)
     states, weight, bias, targets = passes()
-    ours = paired_cross_entropy(
+    ours = smoothed_cross_entropy(
         states, weight, targets, pad_id=0, smoothing=smoothing, r_drop=r_drop, output_bias=bias if has_bias else None
     )
     logits = F.linear(states, weight, bias if has_bias else None)
@@ -183,7 +183,7 @@ def test_r_drop_and_its_gradients_are_those_of_the_formula(
 def test_two_passes_that_agree_have_the_loss_of_one(r_drop: float) -> None:
     states, weight, targets = inputs()
     one = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1)
-    two = paired_cross_entropy(torch.stack([states] * 2), weight, targets, pad_id=0, smoothing=0.1, r_drop=r_drop)
+    two = smoothed_cross_entropy(torch.stack([states] * 2), weight, targets, pad_id=0, smoothing=0.1, r_drop=r_drop)
     torch.testing.assert_close(tuple(two), tuple(one), atol=1e-12, rtol=0)
     gradients = (torch.autograd.grad(loss.total, (states, weight)) for loss in (two, one))
     for actual, expected in zip(*gradients, strict=True):
@@ -192,12 +192,12 @@ def test_two_passes_that_agree_have_the_loss_of_one(r_drop: float) -> None:
 
 def test_r_drop_of_nothing_but_padding_and_without_gradients() -> None:
     states, weight, _, targets = passes()
-    nothing = paired_cross_entropy(states, weight, targets * 0, pad_id=0, smoothing=0.1, r_drop=2.0)
+    nothing = smoothed_cross_entropy(states, weight, targets * 0, pad_id=0, smoothing=0.1, r_drop=2.0)
     assert nothing.total.item() == nothing.nll.item() == nothing.num_tokens.item() == 0
     assert all((gradient == 0).all() for gradient in torch.autograd.grad(nothing.total, (states, weight)))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        loss = paired_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1, r_drop=2.0)
-    assert counter.get_total_flops() == 2 * (2 * 15 * 8 * 13)  # one product, of both passes' rows
+        loss = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1, r_drop=2.0)
+    assert counter.get_total_flops() == 2 * (2 * 15 * 8 * 13)  # one product, over both passes' rows
     torch.testing.assert_close(loss.total, r_drop_by_torch(states @ weight.T, targets, 0.1, 2.0))
 
 
@@ -208,7 +208,7 @@ def test_r_drop_in_lower_precision(dtype: torch.dtype, tolerance: float) -> None
     weight = (torch.randn(3000, 32) / 4).to(dtype).requires_grad_()
     targets = torch.randint(1, 3000, (16, 25))
     targets[3, 18:] = 0
-    loss = paired_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1, r_drop=2.0)
+    loss = smoothed_cross_entropy(states, weight, targets, pad_id=0, smoothing=0.1, r_drop=2.0)
     assert loss.total.dtype == loss.nll.dtype == torch.float32
     ours = torch.autograd.grad(loss.total / loss.num_tokens, (states, weight))
     precise = [tensor.detach().double().requires_grad_() for tensor in (states, weight)]

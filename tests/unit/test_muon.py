@@ -1,4 +1,4 @@
-"""Muon, against singular value decomposition, against torch's own, and within both learners."""
+"""Tests of Muon against singular value decomposition, against torch's own, and within both learners."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +10,8 @@ from torch import Tensor
 from regard.data.batch import Batch
 from regard.model.kinds import build
 from regard.train.learner import Learner
-from regard.train.metrics import Totals
 from regard.train.muon import maps_of, muon_, orthogonal
+from regard.train.totals import Totals
 from tests.conftest import SYSTEMS, tiny_config
 from tests.unit.test_learner import CONFIG, CPU, batch_of, make_learner, sentences
 
@@ -21,7 +21,7 @@ NO = torch.zeros(())
 
 @pytest.mark.parametrize("shape", [(16, 16), (12, 40), (40, 12), (1, 9)])
 def test_directions_stay_and_all_count_about_as_much(shape: tuple[int, int]) -> None:
-    """The same singular vectors, and what were large and small singular values are all near 1."""
+    """Singular vectors stay, and all singular values become nearly 1."""
     size = min(shape)
     left, right = (torch.linalg.qr(torch.randn(3, side, size, dtype=torch.float64)).Q for side in shape)
     values = torch.logspace(0, -2, size, dtype=torch.float64)
@@ -42,7 +42,7 @@ def test_neither_size_nor_neighbours_matter() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(24, 24), (16, 48), (48, 16)])
 def test_against_torchs_own(shape: tuple[int, int], dtype: torch.dtype) -> None:
-    """Which does its matrix products in bfloat16."""
+    """torch computes its matrix products in bfloat16."""
     ours, means = torch.randn(2, *shape), torch.zeros(2, *shape)
     theirs = [torch.nn.Parameter(one.clone()) for one in ours]
     begin = ours.clone()
@@ -81,7 +81,7 @@ def test_linear_maps_are_moved_and_nothing_else() -> None:
 
 
 def test_stacked_maps_move_as_they_would_one_by_one() -> None:
-    """Queries, keys and values have a matrix each, though the three are one parameter."""
+    """Queries, keys and values are separate matrices, though they are one parameter."""
     learner, batch = make_learner(MUON), batch_of(sentences(6))
     name = "decoder.0.self_attention.query_key_value.weight"
     before = learner.weights()[name].clone()

@@ -1,4 +1,4 @@
-"""The model against other implementations of the same function."""
+"""Tests of the model against other implementations of the same function."""
 
 import itertools
 from collections.abc import Callable
@@ -72,7 +72,7 @@ def test_torch_transformer_with_copied_weights(ids: Ids, norm: str) -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "silu"])
 def test_marian_with_copied_weights(ids: Ids, activation: str) -> None:
-    """Marian puts all sines before all cosines: the same model with its hidden dimension permuted."""
+    """Marian puts all sines before all cosines: its hidden dimensions are permuted."""
     model = make_model(torch.float32, activation=activation)
     peer = marian_model(tiny_config(activation=activation), max_length=32).eval()
     copy_into_marian(model, peer)

@@ -1,4 +1,4 @@
-"""Numbers say where they come from."""
+"""Tests of the origin that measurements record."""
 
 import subprocess
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_code_that_has_changed_since_says_so_and_a_new_file_is_no_change(checkou
 
 
 def test_below_a_checkout_elsewhere_and_without_git_there_is_none(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is installed below somebody's own checkout is not that checkout's code."""
+    """A package installed below another project's checkout is not that checkout's code."""
     (checkout / "site-packages").mkdir()
     assert commit_of(checkout / "site-packages") == ""
     monkeypatch.setenv("PATH", "")

@@ -1,6 +1,7 @@
-"""What a run settles when it begins."""
+"""Tests of the values that a run settles when it begins."""
 
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +15,10 @@ from regard.config import CorpusConfig, DataConfig, RunConfig, TrainConfig
 from regard.data.batch import Batch, Pairs
 from regard.data.batching import PairLengths, padding_share
 from regard.data.stream import BatchStream, Place
-from regard.train import batches, plan
+from regard.fast import support
+from regard.machine.processes import Processes
+from regard.train import batches, plan, road
 from regard.train.batches import BatchMaker, num_workers
-from regard.train.distributed import Processes
 from regard.train.plan import (
     accumulation_for,
     batch_tokens,
@@ -24,10 +26,12 @@ from regard.train.plan import (
     left_to_the_plan,
     settled,
     steps_by_the_clock,
+    with_default_warmup,
     with_intervals,
-    with_kernels,
     with_steps,
 )
+from regard.train.road import with_kernels
+from regard.train.schedule import rate_of
 from regard.train.tensorboard import EventFiles
 from tests.conftest import tiny_config
 from tests.unit.test_stream import make_stream
@@ -46,7 +50,7 @@ def test_everything_left_open_is_settled_once() -> None:
 
 
 def test_an_update_is_cut_until_it_pads_little() -> None:
-    """Into no more batches than that takes, and into one for each process at least."""
+    """An update is cut into as few batches as that takes, but at least one for each process."""
     stream = make_stream(num_pairs=4000)
     accumulation = accumulation_for(stream, tokens=20_000, num_processes=1)
 
@@ -65,8 +69,8 @@ def test_our_own_kernels_are_for_a_gpu_and_for_what_they_serve(monkeypatch: pyte
     model = tiny_config(d_model=32, num_heads=2)
     config = TrainConfig(device="cpu", precision="bfloat16")
     assert with_kernels(config, model, 1).kernels == "off"
-    monkeypatch.setattr(plan, "find_device", lambda _: torch.device("cuda"))
-    monkeypatch.setattr(plan, "runs_kernels", lambda _: True)
+    monkeypatch.setattr(road, "find_device", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(support, "runs_kernels", lambda _: True)
     assert with_kernels(config, model, 1).kernels == "on"
     for other, reason in (
         (replace(config, precision="float64"), "float64"),
@@ -80,7 +84,7 @@ def test_our_own_kernels_are_for_a_gpu_and_for_what_they_serve(monkeypatch: pyte
     with pytest.raises(ValueError, match="activation gelu"):
         with_kernels(replace(config, kernels="on"), replace(model, activation="gelu"), 1)
     assert with_kernels(replace(config, kernels="off"), model, 1).kernels == "off"
-    monkeypatch.setattr(plan, "runs_kernels", lambda _: False)  # as on an old GPU, or without a compiler
+    monkeypatch.setattr(support, "runs_kernels", lambda _: False)  # as on an old GPU, or without a compiler
     assert with_kernels(config, model, 1).kernels == "off"
 
 
@@ -104,7 +108,7 @@ def test_only_a_gpu_has_words_cut_by_other_processes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(batches, "num_cores", lambda: 8)
     cutting, gpu = TrainConfig(bpe_dropout=0.1), torch.device("cuda")
     assert num_workers(cutting, gpu, Processes()) == 7
-    assert num_workers(cutting, gpu, Processes(0, 0, 4)) == 1  # whose cores the four share
+    assert num_workers(cutting, gpu, Processes(0, 0, 4)) == 1  # the four share its cores
     assert num_workers(cutting, torch.device("cpu"), Processes()) == num_workers(TrainConfig(), gpu, Processes()) == 0
     monkeypatch.setattr(batches, "num_cores", lambda: 1)
     assert num_workers(cutting, gpu, Processes()) == 0
@@ -162,19 +166,19 @@ def test_event_files_where_tensorboard_is_installed(monkeypatch: pytest.MonkeyPa
     module: Any = ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = SummaryWriter
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    with EventFiles(tmp_path, after_step=10) as events:
+    with closing(EventFiles(tmp_path, after_step=10)) as events:
         events.add({"step": 12, "loss": 3.5})
     assert written == [(str(tmp_path), 11), ("loss", 3.5, 12), "closed"]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # as if it were not installed
-    with EventFiles(tmp_path, after_step=10) as events:
+    with closing(EventFiles(tmp_path, after_step=10)) as events:
         events.add({"step": 12, "loss": 3.5})
     assert len(written) == 3
 
 
 def clocked_run(*, steps: int, minutes: float, **given: Any) -> RunConfig:
-    """A run that was planned to have so many steps in so many minutes."""
+    """Return a run with a plan of so many steps in so many minutes."""
     train = TrainConfig(minutes=minutes, warmup=0, device="cpu", precision="float32", compile="off", **given)
-    planned = left_to_the_plan(train)
+    planned = left_to_the_plan({"minutes": minutes} | given)
     corpus = CorpusConfig(src="a", tgt="b")
     data = DataConfig(train=(corpus,), valid=corpus)
     return RunConfig(planned=planned, data=data, model=tiny_config(), train=with_intervals(replace(train, steps=steps)))
@@ -182,7 +186,7 @@ def clocked_run(*, steps: int, minutes: float, **given: Any) -> RunConfig:
 
 @pytest.mark.parametrize("planned", [104, 1000, 2000, 20_000])
 def test_a_run_by_the_clock_ends_when_it_shall(planned: int) -> None:
-    """Whatever the first seconds made of it: on a machine that does 8 steps a second, 4 minutes are 1,920 steps."""
+    """Speeds of the first seconds do not matter: at 8 steps a second, 4 minutes are 1,920 steps."""
     config, seconds, step, reserve = clocked_run(steps=planned, minutes=4.0), 0.0, 0, 2.0
     while step < config.train.steps:
         step, seconds = step + 1, seconds + 1 / 8
@@ -211,6 +215,21 @@ def test_what_was_given_is_not_planned() -> None:
     longer = with_steps(config, 3000).train
     assert (longer.valid_every, longer.save_every) == (7, 9)
     assert (longer.steps, longer.warmup) == (3000, 400)
+
+
+@pytest.mark.parametrize("steps", [1, 300, 2000, 7999, 8000, 100_000])
+def test_a_warm_up_that_nobody_gave_leaves_half_of_the_steps(steps: int) -> None:
+    """The learning rate rises as high as the paper's."""
+    clocked = clocked_run(steps=1, minutes=4.0)
+    base = replace(clocked, preset="base", train=replace(clocked.train, steps=0))
+    for config in (with_default_warmup(replace(base, train=replace(base.train, steps=steps))), with_steps(base, steps)):
+        assert config.train.warmup == min(4000, max(1, steps // 2))
+        peak = rate_of(config.train, config.model.d_model, config.train.warmup)
+        assert peak == pytest.approx((config.model.d_model * 4000) ** -0.5)
+    longer = with_steps(with_steps(base, steps), 100_000).train
+    assert longer.warmup == 4000
+    small = replace(base, preset="small")
+    assert with_steps(small, steps).train.warmup == min(400, max(1, steps // 5)), "as it always was"
 
 
 def test_a_plan_stands_where_steps_were_given_or_the_end_is_near() -> None:

@@ -1,6 +1,7 @@
-"""From files to a folder: every pair accounted for, nothing left behind, the same result each time."""
+"""Tests of preparing files into a folder: every pair accounted for, no leftovers, the same result each time."""
 
 import json
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from regard.config import CleaningConfig, CorpusConfig, DataConfig
 from regard.data import prepare as prepare_module
 from regard.data.prepare import prepare, vocab_size_for
-from regard.data.store import EncodedTexts, PairStore, PairWriter, id_type
-from regard.text.corpus import Pair
+from regard.data.report import read_report
+from regard.data.store import PairStore, SplitWriter, id_type
+from regard.errors import UserError
 from regard.text.tokenizer import Tokenizer
 
 GERMAN = "der die Hund Katze läuft schläft isst schnell heute morgen nicht gern viel".split()
@@ -33,7 +35,7 @@ def corpus(folder: Path, name: str, pairs: list[tuple[str, str]], weight: float 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
-    """700 good training pairs in two corpora, with something for most filters, in chunks of 50, in this process."""
+    """Return 700 good training pairs in two corpora, with pairs for most filters, in chunks of 50, in this process."""
     monkeypatch.setattr(prepare_module, "CHUNK_PAIRS", 50)
     monkeypatch.setattr(prepare_module.os, "cpu_count", lambda: 1)  # type: ignore[attr-defined]
     good, valid = list(dict.fromkeys(parallel(2000, 1))), parallel(30, 2)
@@ -64,8 +66,8 @@ def test_every_pair_is_kept_or_dropped_with_a_reason(config: DataConfig, tmp_pat
 
 def test_leakage_is_found_to_the_letter_and_nearly(config: DataConfig, tmp_path: Path) -> None:
     leakage = prepare(config, tmp_path / "out").leakage["valid"]
-    assert (leakage.pairs, leakage.exact) == (30, 1)
-    assert (leakage.near_src, leakage.near_tgt) == (2, 1)
+    assert (leakage.count, leakage.exact) == (30, 1)
+    assert leakage.near == [2, 1]
     assert len(leakage.examples) == 1
 
 
@@ -76,13 +78,31 @@ def test_the_store_holds_what_the_report_says(config: DataConfig, tmp_path: Path
     for row in (0, 399, 400, 701):
         assert tokenizer.src.decode(store.src[row].tolist()) == store.src_text[row]
         assert tokenizer.tgt.encode([store.tgt_text[row]])[0] == store.tgt[row].tolist()
-    for side, ragged in ((report.splits["train"].src, store.src), (report.splits["train"].tgt, store.tgt)):
+    for side, ragged in zip(report.splits["train"].sides.values(), (store.src, store.tgt), strict=True):
         assert side.tokens == ragged.lengths.sum() == len(ragged.values)
         assert side.longest == ragged.lengths.max()
         assert sum(side.histogram) == 702
         assert side.histogram[0] == (ragged.lengths < 10).sum()
     assert len(PairStore.open(tmp_path / "out", "valid")) == 30
     assert not list((tmp_path / "out").glob("spool*"))
+
+
+@pytest.mark.parametrize("name", ["train.src.u16", "train.tgt.starts", "train.src.txt", "train.tgt.lines"])
+@pytest.mark.parametrize("lost", [1, 8])
+def test_a_file_that_was_cut_short_is_named(config: DataConfig, tmp_path: Path, name: str, lost: int) -> None:
+    prepare(config, tmp_path / "out")
+    path = tmp_path / "out" / name
+    os.truncate(path, path.stat().st_size - lost)
+    side = name.rpartition(".")[0]
+    with pytest.raises(UserError, match=rf"out/{side}\.\w+ .*prepare the text again"):
+        PairStore.open(tmp_path / "out", "train")
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[]"])
+def test_a_report_that_is_damaged_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "data.json").write_text(content)
+    with pytest.raises(UserError, match=r"data\.json is (no JSON|damaged)"):
+        read_report(tmp_path)
 
 
 def test_the_same_text_gives_the_same_bytes_in_one_process_or_many(
@@ -153,10 +173,7 @@ def test_near_means_but_for_case_punctuation_and_spaces(one: str, other: str, al
 
 def test_the_sample_is_drawn_from_everywhere_and_by_seed() -> None:
     def drawn(seed: int) -> list[int]:
-        sample = prepare_module.Sample[Pair](100, seed)
-        for n in range(10_000):
-            sample.offer(Pair(str(n), ""))
-        return [int(pair.src) for pair in sample.items]
+        return prepare_module.sampled(range(10_000), 100, seed)
 
     assert drawn(1) == drawn(1) != drawn(2)
     assert len(set(drawn(1))) == 100
@@ -171,9 +188,9 @@ def test_vocabulary_sizes_grow_with_the_corpus() -> None:
 def test_ids_take_two_bytes_where_they_fit(tmp_path: Path, vocab_size: int, dtype: type) -> None:
     assert id_type(vocab_size) is dtype
     rows = [[1, vocab_size - 1], [], [7]]
-    with PairWriter(tmp_path, "train", src_vocab_size=vocab_size, tgt_vocab_size=vocab_size) as writer:
+    with SplitWriter(tmp_path, "train", {"src": vocab_size, "tgt": vocab_size}) as writer:
         for chunk in (rows[:2], rows[2:], []):
-            writer.append(EncodedTexts(["早\tx"] * len(chunk), chunk), EncodedTexts([""] * len(chunk), chunk))
+            writer.append((["早\tx"] * len(chunk), chunk), ([""] * len(chunk), chunk))
     store = PairStore.open(tmp_path, "train")
     assert store.src.values.dtype == dtype
     assert [store.src[n].tolist() for n in range(3)] == rows

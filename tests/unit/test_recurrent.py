@@ -1,4 +1,4 @@
-"""The RNN encoder–decoders: held to their formulas, and to what the notes say of them (claims S1, S2 and M20)."""
+"""Tests of the RNN encoder–decoders against their formulas, and of the notes' claims S1, S2 and M20."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def make_rnn(**changes: Any) -> Recurrent:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layers", [(1, 1), (2, 3)])
 def test_numpy_float64_s1_s2_m20(ids: Ids, kind: str, cell: str, score: str, layers: tuple[int, int]) -> None:
-    """Sentences of different lengths in one batch, against one at a time without padding."""
+    """Compare sentences of different lengths in one batch with one at a time without padding."""
     encoder_layers, decoder_layers = layers
     model = make_rnn(kind=kind, cell=cell, score=score, encoder_layers=encoder_layers, decoder_layers=decoder_layers)
     parameters = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
@@ -45,9 +45,9 @@ def test_numpy_float64_s1_s2_m20(ids: Ids, kind: str, cell: str, score: str, lay
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_output_depends_on_a_later_word(ids: Ids, kind: str) -> None:
-    """By gradient: exactly 0 from an output to every later input, and not 0 from it to those before."""
+    """The gradient of an output is exactly 0 to every later input, and not 0 to those before."""
     model = make_rnn(kind=kind, shared_embeddings="target")
-    src, tgt = ids(1, 4), torch.arange(1, 7)[None]  # no token twice, so that a row of the gradient is one input's
+    src, tgt = ids(1, 4), torch.arange(1, 7)[None]  # no token twice, so that each row of the gradient belongs to one input
     states = model.states(src, tgt)
     for place in range(6):
         [grad] = torch.autograd.grad(states[0, place].square().sum(), [model.embeddings.target.weight], retain_graph=True)
@@ -57,7 +57,7 @@ def test_no_output_depends_on_a_later_word(ids: Ids, kind: str) -> None:
 
 
 def test_s1_all_that_is_known_of_a_source_is_one_vector(ids: Ids) -> None:
-    """Whatever else the encoder's states are: the last one decides."""
+    """The last encoder state determines the output, whatever the others are."""
     model = make_rnn(kind="rnn")
     src, tgt = ids(2, 6), ids(2, 5)
     src[1, 4:] = model.config.pad_id
@@ -70,7 +70,7 @@ def test_s1_all_that_is_known_of_a_source_is_one_vector(ids: Ids) -> None:
 
 
 def test_s2_weights_are_a_softmax_and_padding_gets_none(ids: Ids) -> None:
-    """c_i = Σ_j α_ij h_j, and the state before the step asks: the first row is that of the first state."""
+    """Check c_i = Σ_j α_ij h_j, with the state before the step as query: the first row is that of the initial state."""
     model = make_rnn(kind="rnn-attention")
     src, tgt = ids(2, 6), ids(2, 5)
     src[1, 4:] = model.config.pad_id
@@ -80,7 +80,7 @@ def test_s2_weights_are_a_softmax_and_padding_gets_none(ids: Ids) -> None:
     changed = tgt.clone()
     changed[:, 0] = (changed[:, 0] + 1) % 22 + 1
     [other] = model.trace(src, changed).decoder.cross_attention
-    torch.testing.assert_close(other.weights[:, :, 0], seen.weights[:, :, 0])  # no word was read when it was asked
+    torch.testing.assert_close(other.weights[:, :, 0], seen.weights[:, :, 0])  # the query precedes the first word
     assert not torch.allclose(other.weights[:, :, 1], seen.weights[:, :, 1])
 
 
@@ -92,7 +92,7 @@ def test_a_traced_pass_is_the_pass(ids: Ids) -> None:
 
 
 def test_without_its_head_attention_gives_nothing(ids: Ids) -> None:
-    """As a model whose values are zeros, in one pass and step by step."""
+    """The output equals that with values of zero, in one pass and step by step."""
     model = make_rnn(kind="rnn-attention")
     src, tgt = ids(2, 6), ids(2, 5)
     off = Intervention(heads_off=frozenset([Head("cross", 0, 0)]))
@@ -101,7 +101,7 @@ def test_without_its_head_attention_gives_nothing(ids: Ids) -> None:
     steps = torch.stack([model.step(tgt[:, t], cache, off) for t in range(5)], dim=1)
     torch.testing.assert_close(steps, traced, atol=1e-12, rtol=0)
     assert not torch.allclose(traced, model(src, tgt).log_softmax(-1))
-    scaled = Intervention(score_scale=0.0)  # all scores alike: the average of the source
+    scaled = Intervention(score_scale=0.0)  # all scores equal: the mean of the source
     [seen] = model.trace(src, tgt, scaled).decoder.cross_attention
     torch.testing.assert_close(seen.weights, torch.full_like(seen.weights, 1 / 6))
 
@@ -112,7 +112,7 @@ def test_what_an_rnn_has_not_cannot_be_left_out(ids: Ids, kind: str) -> None:
     for intervention in (Intervention(positions=False), Intervention(causal=False)):
         with pytest.raises(ValueError, match="neither positions nor a causal mask"):
             model.trace(ids(1, 3), ids(1, 3), intervention)
-    with pytest.raises(ValueError, match=r"there is no encoder head 0 in layer 0: this model has (no attention|only)"):
+    with pytest.raises(ValueError, match=r"there is no encoder head 0 in layer 0: this model has no such heads"):
         model.start(ids(1, 3), intervention=Intervention(heads_off=frozenset([Head("encoder", 0, 0)])))
 
 
@@ -125,14 +125,14 @@ def test_presets_have_as_many_parameters_as_the_transformer(preset: str) -> None
 
     for vocab_size in (100, 8000):
         for kind in KINDS:
-            # Tiny models' matrices are so small that a step of 8 in their width is more than 1 %.
+            # Matrices of tiny models are so small that a step of 8 in width exceeds 1 %.
             allowed = 0.04 if preset == "tiny" else 0.02
             assert count(kind, vocab_size) == pytest.approx(count("transformer", vocab_size), rel=allowed)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_first_values(cell: str) -> None:
-    """Recurrent matrices are orthogonal gate by gate, and an LSTM begins by remembering."""
+    """Recurrent matrices are orthogonal gate by gate, and an LSTM's forget gate begins open."""
     model = Recurrent(tiny_config(kind="rnn-attention", cell=cell))
     layer = model.decoder.layers[0]
     gates = layer.weight_hh_l0.detach().chunk(4 if cell == "lstm" else 3)  # type: ignore[operator]

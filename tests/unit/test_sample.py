@@ -1,4 +1,4 @@
-"""Sampling against the probabilities it should follow, and ensembles against the mean of their members."""
+"""Tests of sampling against the intended probabilities, and of ensembles against the mean of their members."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 
 from regard.search.beam import beam
 from regard.search.ensemble import Caches, ensemble
-from regard.search.sample import Sampling, allowed, drawn, sample
+from regard.search.sample import MOST_TEMPERATURE, Sampling, allowed, drawn, sample
 from tests.oracles.table_model import TableCache, TableModel, random_table
 
 BOS, EOS = 0, 1
@@ -52,17 +52,17 @@ def test_the_largest_draw_still_finds_a_token_that_may_be_drawn() -> None:
 
 def test_a_tiny_temperature_is_greedy() -> None:
     log_probs = torch.tensor([[[0.3, 0.4, 0.3]]]).log()
-    assert drawn(log_probs, torch.tensor([[0.999]]), Sampling(temperature=1e-40)).item() == 1
+    assert drawn(log_probs, torch.tensor([[0.999]]), Sampling(temperature=1 / MOST_TEMPERATURE)).item() == 1
 
 
 def test_samples_are_as_probable_as_the_model_says() -> None:
-    """The share of each whole sequence, of 4,000 drawn, against its probability: within five standard deviations."""
+    """Compare the share of each whole sequence among 4,000 with its probability: within five standard deviations."""
     model, count = TableModel(random_table(5, 4, sharpness=1.0)), 4000
     torch.manual_seed(0)
     [found] = sample(model.step, model.start(), [2], torch.rand(1, count, 3), sampling=Sampling(), bos_id=BOS, eos_id=EOS)
     drawn_ids = [hypothesis.ids for hypothesis in found]
     for ids in set(drawn_ids):
-        # After two tokens the end is forced: what comes before decides.
+        # After two tokens EOS is forced: the tokens before it decide.
         probability = math.exp(model.log_prob(0, BOS, ids if len(ids) == 2 else [*ids, EOS]))
         assert abs(drawn_ids.count(ids) - count * probability) <= 5 * math.sqrt(count * probability)
     for hypothesis in found[:50]:
@@ -98,7 +98,8 @@ def test_a_sentences_samples_depend_on_its_own_draws_alone() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "what"),
-    [({"temperature": 0.0}, "temperature"), ({"top_k": -1}, "top-k"), ({"top_p": 0.0}, "top-p"), ({"top_p": 1.1}, "top-p")],
+    [({"temperature": value}, "temperature is .* between 1e-30 and") for value in (0.0, 1e-46, 1e39, math.nan)]
+    + [({"top_k": -1}, "top-k"), ({"top_p": 0.0}, "top-p"), ({"top_p": 1.1}, "top-p")],
 )
 def test_impossible_settings_are_refused(settings: dict[str, float], what: str) -> None:
     with pytest.raises(ValueError, match=what):
@@ -106,7 +107,7 @@ def test_impossible_settings_are_refused(settings: dict[str, float], what: str) 
 
 
 def test_an_ensemble_has_the_mean_of_its_members_probabilities() -> None:
-    """Two models searched together find what one finds whose table is their mean."""
+    """Two models searched together find the same as one whose table is their mean."""
     one, other = random_table(1, 6), random_table(2, 6)
     mean = TableModel(lambda n, prefix: [(p + q) / 2 for p, q in zip(one(n, prefix), other(n, prefix), strict=True)], 3)
     members = [TableModel(one, 3), TableModel(other, 3)]

@@ -1,9 +1,9 @@
-"""The API without a network: its shapes, its limits, its keys, and what it says of requests that are wrong."""
+"""Tests of the API without a network: shapes, limits, keys, and messages about invalid requests."""
 
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from regard.model.trace import Head, Intervention
 from regard.serve.app import make_app
 from regard.serve.batcher import Batcher
 from regard.serve.measurements import Measurements
-from regard.serve.reading import json_response, large_json_response
+from regard.serve.request_parsing import json_response, large_json_response
 from regard.serve.runs import load_runs
 from regard.serve.service import Service, load_service
 from regard.serve.settings import Limits, Queue, ServeSettings
+from regard.text.tokenizer import Subwords
 from regard.translate.search import Search
 from scripts.malformed import SECRET, Wrong, malformed
 
@@ -43,7 +44,7 @@ def client(service: Service) -> TestClient:
 
 
 def with_settings(service: Service, **changes: Any) -> TestClient:
-    """A client of a server of the same runs, told something else."""
+    """Return a client of a server with the same runs and other settings."""
     return TestClient(make_app(replace(service, settings=replace(service.settings, **changes))), base_url=HERE)
 
 
@@ -69,6 +70,26 @@ def test_lines_are_translated_one_by_one(client: TestClient) -> None:
     text = f"{SOURCES[0]}\n\n{SOURCES[1]}\r\n{SOURCES[2]}\n"
     answer = client.post("/translate", json=GOOD | {"q": text, "alternatives": 2}).json()
     assert answer == {"translatedText": f"{TARGETS[0]}\n\n{TARGETS[1]}\n{TARGETS[2]}\n", "alternatives": []}
+
+
+def test_a_text_is_encoded_once_and_not_in_the_event_loop(
+    client: TestClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[tuple[str, bool]] = []
+    original = Subwords.encode
+
+    def encode(self: Subwords, texts: Sequence[str]) -> list[list[int]]:
+        encoded.extend((text, asyncio._get_running_loop() is not None) for text in texts)
+        return original(self, texts)
+
+    monkeypatch.setattr(Subwords, "encode", encode)
+    answer = client.post("/translate", json=GOOD | {"q": [f"{SOURCES[0]}\r\n{SOURCES[1]}", SOURCES[2]]}).json()
+    assert answer == {"translatedText": [f"{TARGETS[0]}\n{TARGETS[1]}", TARGETS[2]]}
+    assert sorted(encoded) == sorted((text, False) for text in SOURCES[:3])
+    encoded.clear()
+    name = service.runs[0].name
+    assert client.post("/inspect", json={"run": name, "text": SOURCES[0]}).status_code == 200
+    assert encoded == [(SOURCES[0], False)]
 
 
 def test_languages_are_found_by_any_code(client: TestClient) -> None:
@@ -98,7 +119,7 @@ def test_deepl_shape(client: TestClient) -> None:
 
 
 def test_detection_knows_its_languages_from_the_model_alone(client: TestClient) -> None:
-    """The stored run has no text beside it; 30 sentences of it and of its translations are told apart, but for a few."""
+    """The stored run has no text beside it; 30 of its sentences and translations are told apart, except for a few."""
     for texts, code in ((SOURCES, "de"), (TARGETS, "en")):
         found = [client.post("/detect", data={"q": text}).json() for text in texts[:30]]
         assert sum(answer[0]["language"] == code for answer in found) >= 24
@@ -131,7 +152,7 @@ def test_inspection_over_http_is_that_of_python(client: TestClient, service: Ser
 
 
 def test_numbers_that_json_has_not_become_null(client: TestClient) -> None:
-    """The largest scale that is let through makes no NaN of this model, and if it did, there would be an answer."""
+    """The largest allowed scale gives no NaN with this model; if it did, there would be an answer."""
     for scale in (1000.0, -1000.0, 0.0):
         answer = client.post("/inspect", json={"run": "0.1.0", "text": SOURCES[0], "score_scale": scale})
         assert answer.status_code == 200
@@ -169,7 +190,7 @@ def test_odd_texts_are_translated(client: TestClient, text: str) -> None:
 
 
 def test_a_body_is_cut_off_while_it_is_read(service: Service) -> None:
-    """No length is announced, and far less than everything is read."""
+    """No length is announced, and only a part is read."""
     sent = 0
 
     def endless() -> Iterator[bytes]:
@@ -199,14 +220,14 @@ def test_limits_can_be_set(service: Service) -> None:
 
 
 def test_a_full_queue_says_when_to_come_again(service: Service) -> None:
-    """The worker is gone, so nothing ever leaves this queue; what waits is given up at the time limit."""
+    """The worker is stopped, so nothing leaves this queue; requests are given up at the time limit."""
     batcher = Batcher(Queue(queue_tokens=20), 1024, Measurements("test"))
     batcher.close(10.0)
     batcher._is_closed = False
     settings = replace(service.settings, limits=Limits(seconds=0.2))
     client = TestClient(make_app(replace(service, settings=settings, batcher=batcher)), base_url=HERE)
-    batcher._submit(next(iter(_wants(service))), ["a"] * 20)
-    batcher._submit(next(iter(_wants(service))), ["a"] * 20)
+    batcher.translate(next(iter(_wants(service))), service.runs[0].translator.encode(["a"] * 20))
+    batcher.translate(next(iter(_wants(service))), service.runs[0].translator.encode(["a"] * 20))
     answer = client.post("/translate", json=GOOD)
     assert answer.status_code == 429
     assert 1 <= int(answer.headers["retry-after"]) <= 30
@@ -254,7 +275,7 @@ def test_any_key_will_do_where_none_is_configured(client: TestClient) -> None:
 
 
 def test_pages_from_elsewhere_may_not_ask(service: Service, client: TestClient) -> None:
-    """Neither by a name that they made to lead here, nor by a form; except where keys or settings say who may."""
+    """Refuse requests by a DNS name that leads here, and by forms, unless keys or settings allow them."""
     wrong = ({"Host": "evil.example"}, {"Host": ""}, {"Host": "[::"}, {"Origin": "http://evil.example"}, {"Origin": "null"})
     for headers in wrong:
         answer = client.post("/translate", json=GOOD, headers=headers)
@@ -333,7 +354,7 @@ def test_the_documentation_names_every_route_and_needs_no_other_machine(client: 
 
 def test_the_page_and_nothing_else_is_given_out(client: TestClient) -> None:
     assert client.get("/").headers["content-type"] == "text/html; charset=utf-8"
-    assert client.get("/page/index.html").status_code == 200
+    assert client.get("/page/index.html").status_code == client.get("/page/drawing.js").status_code == 200
     for path in ("/page/", "/page/nothing.js", "/page/../app.py", "/page/%2e%2e/app.py", "/index.html"):
         assert client.get(path).status_code == 404
 

@@ -1,4 +1,4 @@
-"""Settings are read strictly: what does not exist, or is of another kind, is named, and what was meant is guessed."""
+"""Tests of strict reading: unknown settings and values of another type are named, and the nearest name is suggested."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from regard.config import CleaningConfig, CorpusConfig, DataConfig, ModelConfig, RunConfig, TrainConfig
-from regard.settings import Table, flattened, merged, parse_setting, read_table, read_toml, to_table
+from regard.errors import UserError
+from regard.settings import Table, flattened, merged, parse_setting, read_json, read_table, read_toml, to_table
 
 RUN = RunConfig(
     preset="tiny",
@@ -52,8 +53,8 @@ def test_errors_inside_lists_and_missing_settings() -> None:
         ValueError, match=r"there is no setting data\.train\[1\]\.weigth; did you mean data\.train\[1\]\.weight"
     ):
         read_table(DataConfig, {"train": [{"src": "a"}, {"src": "b", "weigth": 1}], "valid": {"src": "v"}}, "data")
-    with pytest.raises(ValueError, match=r"the setting data\.valid is missing"):
-        read_table(DataConfig, {"train": []}, "data")
+    with pytest.raises(ValueError, match=r"the setting data\.train is missing"):
+        read_table(DataConfig, {"valid": {"src": "v"}}, "data")
     with pytest.raises(ValueError, match=r"data\.train must be a list"):
         read_table(DataConfig, {"train": {"src": "a"}, "valid": {"src": "v"}}, "data")
 
@@ -94,3 +95,31 @@ def test_settings_of_a_run_are_frozen() -> None:
     assert replace(RUN.train, steps=8) != RUN.train
     with pytest.raises(AttributeError):
         RUN.train.steps = 8  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"learning_rate": 10**400}, "train.learning_rate is too large a number"),
+        ({"steps": 2**63}, "train.steps is too large a number"),
+        ({"device": "c\0pu"}, "train.device has a zero byte"),
+    ],
+)
+def test_what_no_program_can_hold_is_refused(table: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        read_table(TrainConfig, table, "train")
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000])
+def test_what_is_no_toml_for_whatever_reason_is_text(value: str, tmp_path: Path) -> None:
+    assert parse_setting(f"a={value}") == {"a": value}
+    (tmp_path / "a.toml").write_text(f"a={value}")
+    with pytest.raises(UserError, match="is no TOML"):
+        read_toml(tmp_path / "a.toml")
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"9" * 5000, b"[" * 100_000])
+def test_what_is_no_json_for_whatever_reason_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.json is no JSON"):
+        read_json(tmp_path / "a.json")

@@ -1,4 +1,4 @@
-"""The batches of training: every pair once an epoch, and the same from wherever one begins."""
+"""Tests of the batches of training: every pair once an epoch, and the same from any starting place."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def test_every_pair_is_seen_once_in_each_epoch(bpe_dropout: float) -> None:
 
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.2])
 def test_it_can_begin_anywhere(bpe_dropout: float) -> None:
-    """Updates of three batches, over the border of two epochs; another stream begins in the middle of it."""
+    """Use updates of three batches across the border of two epochs; another stream begins in the middle."""
     stream = make_stream(bpe_dropout=bpe_dropout)
     place = Place(0, 0)
     path = []
@@ -96,12 +96,12 @@ def test_the_largest_batches_are_known() -> None:
 
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.3, 0.9])
 def test_packed_batches_hold_what_there_is_room_for(bpe_dropout: float) -> None:
-    """BPE-dropout makes texts longer; none becomes longer than a whole batch, whose room is that of the longest text."""
+    """BPE-dropout makes texts longer; none becomes longer than a whole batch, which has room for the longest text."""
     stream = replace(make_stream(bpe_dropout=bpe_dropout), packed=True, batch_tokens=1)
     seen: list[str] = []
     for position in range(len(stream.epoch(0))):
         batch = stream.batch(Place(0, position)).padded()
-        for ids, most in zip((batch.src, batch.tgt_out), stream.room(), strict=True):
+        for ids, most in zip((batch.src, batch.tgt_out), stream.packed_size(), strict=True):
             assert int((ids != PAD_ID).sum(1).max()) <= most
         seen += texts_of(stream, batch)
     assert sorted(seen) == sorted(stream.store.tgt_text[row] for row in range(len(stream.store)))
@@ -110,3 +110,21 @@ def test_packed_batches_hold_what_there_is_room_for(bpe_dropout: float) -> None:
 def test_an_epoch_without_pairs_has_no_padding() -> None:
     stream = replace(make_stream(weight=1e-9), packed=True)
     assert stream.epoch(0) == [] and stream.padding(0) == 0.0
+
+
+@pytest.mark.parametrize("bpe_dropout", [0.3, 0.9])
+def test_no_batch_is_longer_than_the_model_takes(bpe_dropout: float) -> None:
+    """A text that BPE-dropout makes too long is not changed, wherever a stream begins."""
+    plain = make_stream()
+    longest = int(max(plain.lengths().src.max(), plain.lengths().tgt.max()))
+    stream = replace(make_stream(bpe_dropout=bpe_dropout), longest=longest)
+    unbounded, places = make_stream(bpe_dropout=bpe_dropout), [Place(0, n) for n in range(len(stream.epoch(0)))]
+    widest = max(unbounded.batch(place).padded().tgt_in.shape[1] for place in places)
+    assert widest > longest, "or there is nothing to see here"
+    for place in places:
+        bounded, free = stream.batch(place), unbounded.batch(place)
+        assert max(bounded.src.lengths.max(), bounded.tgt.lengths.max()) + 1 <= longest
+        for row, store_row in enumerate(stream.epoch(0)[place.position].tolist()):
+            for side, other, store in ((bounded.src, free.src, stream.store.src), (bounded.tgt, free.tgt, stream.store.tgt)):
+                expected = other[row] if len(other[row]) + 1 <= longest else store[store_row]
+                assert side[row].tolist() == expected.tolist()

@@ -1,9 +1,10 @@
-"""Subwords: text comes back as it went in, special tokens are never text, and dropout obeys its seed."""
+"""Tests of subwords: text is restored exactly, special tokens are never text, and dropout depends only on its seed."""
 
 import random
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_saving_and_loading(subwords: Subwords, tmp_path: Path) -> None:
 
 
 def test_without_dropout_the_merges_are_sentencepieces(subwords: Subwords) -> None:
-    """The oracle of our own merging: letters and signs at random, known and unknown, repeats among them."""
+    """Compare our own merging with SentencePiece on random letters and signs, known and unknown, with repetitions."""
     chance = random.Random(5)
     alphabet = "aeiou der Haus fast 学习机器 aaa 😀 ñ 1,2.3 <s> <0x41>"
     texts = ["".join(chance.choices(alphabet, k=chance.randint(1, 30))) for _ in range(2000)]
@@ -92,7 +93,7 @@ def test_without_dropout_the_merges_are_sentencepieces(subwords: Subwords) -> No
 
 
 def test_dropout_is_the_same_in_every_process(subwords: Subwords, tmp_path: Path) -> None:
-    """A run that is continued is another process."""
+    """A continued run is another process."""
     (tmp_path / "model").write_bytes(subwords.model)
     code = (
         "import sys; from pathlib import Path; from regard.text.tokenizer import Subwords\n"
@@ -105,7 +106,7 @@ def test_dropout_is_the_same_in_every_process(subwords: Subwords, tmp_path: Path
 
 
 def test_dropout_leaves_each_merge_out_as_often_as_it_says() -> None:
-    """Of "ab" alone: ▁ab comes about by two merges, the first of which is ▁a or ab, whichever is not left out."""
+    """Check "ab": ▁ab results from two merges, the first of which is ▁a or ab, whichever is not left out."""
     subwords = Subwords(learn_subwords(["ab"] * 100, 300))
     plain = subwords.encode(["ab"])[0]
     assert len(plain) == 1 and subwords.pieces(plain) == ["▁ab"]
@@ -116,7 +117,7 @@ def test_dropout_leaves_each_merge_out_as_often_as_it_says() -> None:
 
 
 def test_dropout_cuts_a_word_in_many_ways_and_remembers_them(subwords: Subwords) -> None:
-    """What was asked before changes nothing: with another dropout, in another order, by one that has seen nothing."""
+    """Earlier calls change nothing: with another dropout, in another order, or in a new instance."""
     texts = ["schnell"] * 2000 + sentences(1)
     seen: dict[float, list[list[int]]] = {}
     for dropout in (0.5, 0.1, 0.5, 0.1):
@@ -128,7 +129,7 @@ def test_dropout_cuts_a_word_in_many_ways_and_remembers_them(subwords: Subwords)
 
 
 def test_training_text_is_cut_as_often_as_dropout_says(subwords: Subwords) -> None:
-    """Over many words, drawn as training draws them, against merging anew each time."""
+    """Compare many words, drawn as in training, with merging each anew."""
     words = [first + second for first in WORDS for second in WORDS]
     for dropout in (0.1, 0.3):
         draw = random.Random(1).random
@@ -144,10 +145,21 @@ def test_what_dropout_remembers_of_a_word_takes_little_memory(subwords: Subwords
     subwords.encode_with_dropout(words, dropout=0.1, seed=1)
     subwords._cuts.clear()
     tracemalloc.start()
-    subwords.encode_with_dropout(words * 2000, dropout=0.1, seed=1)  # every lot of every word
+    subwords.encode_with_dropout(words * 2000, dropout=0.1, seed=1)  # every variant of every word
     taken, _ = tracemalloc.get_traced_memory()
     assert len(subwords._cuts) == len(words)
     subwords._cuts.clear()
     left, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert 0 < taken - left < 3000 * len(words)
+
+
+def test_what_goes_wrong_in_the_text_it_learns_from_stays_what_it_was() -> None:
+    """SentencePiece turns any exception of its iterator into a RuntimeError, which would be reported as a user's mistake."""
+
+    def failing() -> Iterator[str]:
+        yield from sentences(1, 100)
+        raise KeyError("on purpose")
+
+    with pytest.raises(KeyError, match="on purpose"):
+        learn_subwords(failing(), 300)

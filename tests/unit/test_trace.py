@@ -1,4 +1,4 @@
-"""What a trace shows is what the fast path computed, and an intervention changes what it says and nothing else."""
+"""Tests that a trace shows the fast path's values, and that an intervention changes only what it names."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def test_a_trace_reproduces_the_fast_path(ids: Ids, norm: str) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_the_recorded_weights_alone_give_the_fast_paths_sublayers(ids: Ids, norm: str) -> None:
-    """From weights and values only: merge, project, and meet the fused kernel's sub-layer output."""
+    """Compute the sub-layer output from recorded weights and values only, and compare it with the fused kernel's."""
     model = make_model(torch.float32, norm=norm)
     src, tgt_in = ids(2, 7), ids(2, 5)
     mask = model.padding_mask(src)
@@ -70,7 +70,7 @@ def test_a_trace_holds_every_layer_and_head(model: Transformer, ids: Ids) -> Non
     assert trace.decoder.residual_norms.shape == (7, 2, 5)
     torch.testing.assert_close(trace.decoder.residual_norms[2, 1, 3], trace.decoder.residuals[2][1, 3].square().sum().sqrt())
     for n, encoder in enumerate(model.encoder):
-        x = trace.encoder.residuals[2 * n + 1]  # what the feed-forward network saw
+        x = trace.encoder.residuals[2 * n + 1]  # the input of the feed-forward network
         torch.testing.assert_close(trace.encoder.activations[n], encoder.feed_forward.inner(x).relu())
     for n, decoder in enumerate(model.decoder):
         x = trace.decoder.residuals[3 * n + 2]
@@ -103,7 +103,7 @@ def test_a_head_that_is_off_is_one_whose_share_of_w_o_is_zero(ids: Ids, site: st
 
 
 def test_score_scale_replaces_the_root_of_d_k(ids: Ids) -> None:
-    """Another scale is what other queries would give: doubling W_Q doubles every score."""
+    """Another scale equals other queries: doubling W_Q doubles every score."""
     model = make_model()
     src, tgt_in = ids(2, 5), ids(2, 4)
     doubled = model.trace(src, tgt_in, Intervention(score_scale=2 / 4**0.5)).logits
@@ -158,7 +158,7 @@ def test_steps_obey_an_intervention_as_a_traced_pass_does(model: Transformer, id
 
 def test_mistakes_are_told_in_a_sentence(model: Transformer, ids: Ids) -> None:
     missing = Intervention(heads_off=frozenset({Head("cross", 7, 0)}))
-    with pytest.raises(ValueError, match="no cross head 0 in layer 7: counting from 0, this model has 2 such layers of 4"):
+    with pytest.raises(ValueError, match="no cross head 0 in layer 7: this model has 2 such layers of 4 heads"):
         model.trace(ids(1, 2), ids(1, 2), missing)
     with pytest.raises(ValueError, match=r"a trace needs a model without dropout; call model\.eval\(\) first"):
         model.train().trace(ids(1, 2), ids(1, 2))
@@ -185,7 +185,7 @@ def test_a_model_made_without_something_is_one_in_which_it_is_left_out(
 
 @pytest.mark.parametrize("shared", ["query-key", "key-value", "projections"])
 def test_shared_maps_are_the_same_maps_twice(ids: Ids, shared: str) -> None:
-    """As a model with three maps, two of which, or all, are the same: for `projections` the identity."""
+    """Compare with a model of three maps, two or all of which are equal: for `projections` the identity."""
     without, whole = make_model(ablation=shared), make_model()
     state = without.state_dict()
     width = without.config.d_model
@@ -210,7 +210,7 @@ def test_shared_maps_are_the_same_maps_twice(ids: Ids, shared: str) -> None:
 
 
 def test_without_residuals_a_layer_is_its_sublayers_alone() -> None:
-    """Post-norm: LayerNorm(Sublayer(x)), written out for one encoder layer."""
+    """Compare post-norm LayerNorm(Sublayer(x)), written out for one encoder layer."""
     without = make_model(ablation="residual")
     layer = without.encoder[0]
     x, mask = torch.randn(2, 5, 16, dtype=torch.float64), torch.ones(2, 1, 1, 5, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Plain text for language models: prepared, stored, and seen through windows that leave nothing out."""
+"""Tests of plain text for language models: prepared, stored, and read through windows that leave nothing out."""
 
 import itertools
 import json
@@ -11,10 +11,10 @@ import torch
 
 from regard.config import CorpusConfig, DataConfig, ModelConfig, RunConfig, TrainConfig
 from regard.data.batch import TextBatch
+from regard.data.prepare import prepare
 from regard.data.report import read_report
-from regard.data.store import TextStore, TextWriter
+from regard.data.store import SplitWriter, TextStore
 from regard.data.stream import Place
-from regard.data.texts import prepare_texts
 from regard.data.windows import TextStream, Windows
 from regard.model.kinds import build
 from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
@@ -24,8 +24,8 @@ from tests.oracles.runs import sentences
 
 
 def make_store(folder: Path, rows: list[list[int]]) -> TextStore:
-    with TextWriter(folder, "train", vocab_size=100) as writer:
-        writer.append([" ".join(map(str, row)) for row in rows], rows)
+    with SplitWriter(folder, "train", {"text": 100}) as writer:
+        writer.append(([" ".join(map(str, row)) for row in rows], rows))
     return TextStore.open(folder, "train")
 
 
@@ -105,7 +105,7 @@ def test_weights_say_how_often_a_text_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("weight", [2.0, 2.5, 3.0])
 def test_no_text_follows_itself_however_often_it_is_seen(tmp_path: Path, weight: float) -> None:
-    """Attention sees across the borders of texts: what it could copy from the one before would be no lesson."""
+    """Attention crosses the borders of texts: copying from the same text before would teach nothing."""
     stream = make_stream(tmp_path, random_rows(40), weight=weight)
     numbers = stream.windows(0).texts.tolist()
     assert sorted(set(numbers)) == list(range(40))
@@ -138,24 +138,24 @@ def config(tmp_path: Path) -> DataConfig:
 
 def test_prepared_text_is_the_text_in_its_order(tmp_path: Path, config: DataConfig) -> None:
     texts = sentences(300)
-    report = prepare_texts(config, tmp_path / "data")
+    report = prepare(config, tmp_path / "data")
     store = TextStore.open(tmp_path / "data", "train")
-    kept = [*texts[:200], texts[0], *texts[200:270]]  # a text that occurs twice stands there twice
+    kept = [*texts[:200], texts[0], *texts[200:270]]  # a text that occurs twice is there twice
     assert [store.text[row] for row in range(len(store))] == kept
     tokenizer = Tokenizer.load(tmp_path / "data")
-    assert tokenizer.is_shared and len(tokenizer.tgt) == report.vocab_size == 320
+    assert tokenizer.is_shared and len(tokenizer.tgt) == report.tgt_vocab_size == 320
     assert [store.ids[row].tolist() for row in range(len(store))] == tokenizer.tgt.encode(kept)
     assert report.splits["train"].dropped == {"empty": 2, "control characters": 1}
     assert [corpus["pairs"] for corpus in report.corpora] == [201, 70]
     leaked = sum(text in kept for text in texts[270:])
-    assert report.leakage == {"texts": 31, "exact": leaked, "near": leaked + 1}, "the first one is in capitals"
-    assert report.splits["train"].text.tokens == sum(map(len, tokenizer.tgt.encode(kept)))
+    assert report.to_json()["leakage"] == {"texts": 31, "exact": leaked, "near": leaked + 1}, "the first one is in capitals"
+    assert report.splits["train"].sides["text"].tokens == sum(map(len, tokenizer.tgt.encode(kept)))
     assert json.loads(json.dumps(read_report(tmp_path / "data")))["splits"]["train"]["kept"] == 271
     assert not list(tmp_path.glob("data/spool*")) and not list(tmp_path.glob(".*"))
 
 
 def test_text_and_pairs_are_not_taken_for_each_other(tmp_path: Path, config: DataConfig) -> None:
-    prepare_texts(config, tmp_path / "data")
+    prepare(config, tmp_path / "data")
     tokenizer = Tokenizer.load(tmp_path / "data")
     language, translator = (ModelConfig.preset("tiny", vocab_size=320, kind=kind) for kind in ("language", "transformer"))
     with pytest.raises(ValueError, match="holds plain text, but a model of kind transformer learns from pairs"):
@@ -194,7 +194,7 @@ def test_files_without_text(tmp_path: Path, config: DataConfig, which: str, name
     corpus = CorpusConfig(text=str(tmp_path / name))
     changed = replace(config, train=(*config.train, corpus)) if which == "train" else replace(config, valid=corpus)
     with pytest.raises(ValueError, match=f"no text in .*{name}"):
-        prepare_texts(changed, tmp_path / "data")
+        prepare(changed, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
 
@@ -204,7 +204,7 @@ def test_a_corpus_is_text_or_pairs() -> None:
 
 
 def test_open_validation(tmp_path: Path, config: DataConfig) -> None:
-    prepare_texts(config, tmp_path / "data")
+    prepare(config, tmp_path / "data")
     tokenizer = Tokenizer.load(tmp_path / "data")
     run = RunConfig(data=config, model=ModelConfig.preset("tiny", vocab_size=320, kind="language"), train=TrainConfig())
     valid = open_validation(run, tmp_path / "data", tokenizer, batch_tokens=2048)

@@ -1,10 +1,12 @@
+// What the page says of Transformers and of the page itself, in Chinese.
+
 export const chinese = {
   run: "模型",
   views: "视图",
   light: "浅色",
   dark: "深色",
-  numbers: "数据 (JSON)",
-  picture: "图片 (SVG)",
+  numbers: "数据（JSON）",
+  picture: "图片（SVG）",
   source: "原文",
   target: "译文",
   type: "输入一个句子",
@@ -13,15 +15,15 @@ export const chinese = {
   score: "得分",
   layer: "第 {n} 层",
   asking: "正在计算……",
-  nothing: "请在上方输入一个句子。",
+  nothing: "请在上方输入一个句子，查看模型如何翻译它。",
   "needs-model": "此文件只保存了一个句子的结果；要查看其他结果，需要运行模型：请使用 regard serve。",
   "no-server": "服务器没有响应。regard serve 还在运行吗？",
-  parts: "这段文字分成这些部分翻译，这里查看其中一部分",
-  "no-words": "这个译文里有不是词的符号，不能把它送给模型；这个模型学到的还不多。",
+  parts: "这段文字分成几部分翻译；各视图显示选中的那一部分",
+  "no-words": "这个译文含有不是词的符号，无法作为模型的输入。这个模型学到的还不多。",
   "log-prob.why": "整个译文（包括结束符）的对数概率",
   release: "取消固定，由模型选择",
-  "held.prefix": "固定开头：",
-  "held.target": "给定译文：",
+  "held.prefix": "固定开头",
+  "held.target": "给定译文",
   copy: "复制",
   copied: "已复制",
   "copy.yourself": "请手动选中并复制",
@@ -81,9 +83,9 @@ export const chinese = {
   "model.gelu": "GELU",
   "model.silu": "SiLU",
   "map.inputs.why": "句子被转换为 {S} 个编号（包括结束符）：{pieces} … 对应 {ids} …",
-  "map.outputs.why": "解码器的输入是 {T} 个词元：起始符和已有的译文；解码器在每个位置上预测下一个词元。",
+  "map.outputs.why": "解码器的输入是 {T} 个词元：起始符和已有的译文；它在每个位置上预测下一个词元。",
   "map.embedding.why":
-    "每个编号对应一行 {D} 个数，再乘以 √{D} = {root}。结果是 {n} × {D}；加上位置编码后，每行的平均长度为 {norm_first}。",
+    "每个编号对应一行 {D} 个数，再乘以 √{D} = {root}。结果是 {n} × {D}；加上位置编码后，行向量的平均长度为 {norm_first}。",
   "map.positions.encoder.sinusoidal":
     "求和与顺序无关，所以要给词嵌入加上 {n} × {D} 的正弦波：没有它，打乱词序的句子与原句没有区别。",
   "map.positions.encoder.learned":
@@ -95,15 +97,15 @@ export const chinese = {
   "map.self.why":
     "{H} 个头，各有 {S} × {K} 的 Q、K、V：得分为 {S} × {S}，除以 √{K} = {root_k}。第 1 到 {layers} 层的平均熵：{entropies} nat（均匀分布时为 {most}）。",
   "map.masked.why":
-    "{H} 个头，Q、K、V 为 {T} × {K}，得分为 {T} × {T}，其中对角线以上的得分在 softmax 之前被掩码。各层的平均熵：{entropies} nat。",
+    "{H} 个头，Q、K、V 为 {T} × {K}，得分为 {T} × {T}，其中对角线以上的得分在 softmax 之前被遮蔽（设为 −∞）。各层的平均熵：{entropies} nat。",
   "map.cross.why":
     "Q 为 {T} × {K}，来自解码器；K、V 为 {S} × {K}，来自编码器输出，每个句子只需投影一次：共 {H} × {T} × {S} 个权重。各层的平均熵：{entropies} nat（均匀分布时为 {most}）。",
   "map.add.why":
-    "子层的输出与它的输入相加，因此输入有一条从词嵌入直通顶层的路径。经过{part}之后，每个位置的向量平均长度逐层为 {norms}；词嵌入之后为 {norm_first}。",
+    "子层的输出与它的输入相加，因此输入有一条从词嵌入直通顶层的路径。各层的{part}之后，位置向量的平均长度依次为 {norms}；词嵌入之后为 {norm_first}。",
   "map.add-norm.why":
-    "子层的输出与它的输入相加，再对和做归一化：每个子层都可以绕过，归一化却绕不过。经过{part}之后，每个位置的向量平均长度逐层为 {norms}；词嵌入之后为 {norm_first}。",
-  "map.norm.why": "把每个位置的 {D} 个数变为均值 0、方差 1，再乘以学到的增益、加上学到的偏置；与其他词、其他句子无关。",
-  "map.ffn.why": "{n} 个位置共用同一个小网络：{D} → {F} → {D}。{F} 个单元中大于 0 的比例，逐层为：{active}。",
+    "子层的输出与它的输入相加，再对和做归一化：残差连接绕过了每个子层，却绕不过归一化。各层的{part}之后，位置向量的平均长度依次为 {norms}；词嵌入之后为 {norm_first}。",
+  "map.norm.why": "把每个位置的 {D} 个数归一化为均值 0、方差 1，再乘以学到的增益、加上学到的偏置；与其他词、其他句子无关。",
+  "map.ffn.why": "{n} 个位置共用同一个小网络：{D} → {F} → {D}。各层 {F} 个单元中大于 0 的比例：{active}。",
   "map.linear.why": "{T} × {D} 乘以 {D} × {V}：{V} 个子词各得到一个数；所用的矩阵就是词嵌入矩阵。",
   "map.linear.own": "{T} × {D} 乘以 {D} × {V}：{V} 个子词各得到一个数；所用的矩阵与词嵌入无关，是单独学到的。",
   "map.softmax.why": "把 {V} 个数变成概率。第一个词“{first}”的概率是 {prob}；整个译文的 log P = {log_prob}。",
@@ -112,7 +114,7 @@ export const chinese = {
 
   "subwords.title": "子词",
   "subwords.lead":
-    "文本先被切分成子词：常见词保持完整，罕见词由若干部分拼成，最后还可以用字节拼写，所以没有未知词。字节对编码从单个字符开始，每次合并最早学到的一对；这样词表很小，又能发现词的组成部分。",
+    "文本先切分成子词：常见词保持完整，罕见词由若干部分拼成，最后还可以用字节拼写，所以没有未知词。字节对编码从单个字符开始，每次合并最早学到的一对；这样词表很小，又能发现词的组成部分。",
   "subwords.vocabulary": "这个模型有 {size} 个子词。␣ 表示空格，它归属于后面的词；小号数字是编号，即词嵌入矩阵中的行号。",
   "subwords.counts": "{words} 个词，{letters} 个字符，{pieces} 个子词",
   "subwords.merges": "一个词是怎样拼成的",
@@ -124,7 +126,7 @@ export const chinese = {
 
   "positions.title": "位置",
   "positions.lead":
-    "注意力是加权求和，而求和与各项的顺序无关；所以要把顺序写进向量：每个位置都给该处的词加上一个自己的向量。上面的各层由此得知一个词在哪里，以及它与另一个词相距多远。",
+    "注意力是加权求和，而求和与各项的顺序无关；所以要把顺序写进向量：每个位置都有自己的向量，加到该处的词上。上面的各层由此得知一个词在哪里，以及它与另一个词相距多远。",
   "positions.table": "所有位置",
   "positions.table.why":
     "从上到下是位置 0 到 {last}，从左到右是 {width} 个维度；蓝色为 1，橙色为 −1。每两个维度对应一个波，频率由高到低；任何两个位置都不相同，而且移动 k 个位置在任何地方都是同一个线性映射。",
@@ -144,7 +146,7 @@ export const chinese = {
 
   "masks.title": "掩码",
   "masks.lead":
-    "掩码在 softmax 之前作用于得分，使不允许看到的位置权重恰好为 0。填充只是为了把一批句子补齐到同样长度，不应被关注；因果掩码使一个位置看不到它后面的词，因为那正是它要预测的。",
+    "掩码在 softmax 之前作用于得分，使不允许看到的位置权重恰好为 0。填充只是为了让同一批句子长度相同，不应被关注；因果掩码使一个位置看不到它后面的词，因为那正是它要预测的。",
   "masks.padding": "填充掩码",
   "masks.padding.why": "这个句子与一个比它长 {pads} 个词元的句子在同一批中：蓝色表示可以关注。",
   "masks.causal": "因果掩码",
@@ -169,7 +171,7 @@ export const chinese = {
 
   "heads.title": "注意力头",
   "heads.lead":
-    "一个 softmax 只能表达一种模式，所以需要多个头，每个头各自判断哪些词有关联：有的关注词本身，有的关注相邻的词，有的把译文与原文对齐。熵 H 小的头只关注一处，熵大的头关注各处。",
+    "一个 softmax 只能表达一种模式，所以需要多个头，每个头各自判断哪些词有关联：有的关注该词本身，有的关注相邻的词，有的把译文与原文对齐。熵 H 小的头只关注一处，熵大的头关注各处。",
   "heads.site": "注意力的种类",
   "heads.one": "第 {layer} 层，第 {head} 个头，熵 {entropy}",
   "masks.result.on": "在两者出现差异之前，最大的变化：{kept}。关闭掩码，看看后面的词会怎样影响前面的预测。",
@@ -195,7 +197,7 @@ export const chinese = {
   "heads.tell": "“{row}”对“{column}”的权重为 {share}",
   "heads.effect": "关闭部分头之后的模型",
   "heads.entropy.masked": "位置 t 只看到包括自己在内的 t 个位置，最多可达 log t。",
-  "heads.effect.how": "上方每个头都有一个开关：关闭它，看看译文会变成什么。",
+  "heads.effect.how": "上方的每个头都可以关闭：看看少了它，译文会变成什么。",
   "heads.all": "所有的头",
   "heads.fewer": "关闭之后",
   "heads.old": "原译文的 log P",
@@ -208,7 +210,7 @@ export const chinese = {
 
   "head.title": "单个头",
   "head.lead":
-    "一个位置发出查询，与每个位置的键比较，得到值的加权和，权重取决于查询与键的匹配程度。如果查询和键的各分量相互独立、方差为 1，点积的方差就是 d_k，除以 √d_k 后又变回 1：得分过大时，softmax 会让一个键独占全部权重，梯度几乎消失。",
+    "一个位置发出查询，与每个位置的键比较，得到值的加权和，权重取决于查询与键的匹配程度。如果查询和键的各分量相互独立、均值为 0、方差为 1（训练开始时大致如此），点积的均值就是 0、方差就是 d_k，除以 √d_k 后方差又变回 1：得分过大时，softmax 会让一个键独占全部权重，梯度几乎消失。训练之后，得分的方差可以大得多。",
   "head.layer": "层",
   "head.head": "头",
   "head.query": "由哪个位置发出查询？",
@@ -218,7 +220,7 @@ export const chinese = {
   "head.scale.why": "得分除以 √{size} = {root}。移动滑块，看看换成别的缩放系数时 softmax 会怎样。",
   "head.usual": "恢复为 1/√{size}",
   "head.scores": "得分",
-  "head.masked": "被掩码",
+  "head.masked": "被遮蔽",
   "head.softmax": "3. Softmax",
   "head.saturation": "H = {entropy}，‖∂y/∂x‖ = {slope}",
   "head.sum": "4. 值的加权和",
@@ -230,7 +232,7 @@ export const chinese = {
 
   "decoding.title": "解码",
   "decoding.lead":
-    "翻译时，解码器每次预测一个词，再把自身输出作为下一步的输入，直到预测出结束符。训练时，无论它会预测什么，输入的都是正确的词：这就是教师强制（teacher forcing）；在因果掩码下一次算完，与逐词输入的结果相同。",
+    "翻译时，解码器每次预测一个词，再把自身输出作为下一步的输入，直到预测出结束符：这就是自回归（autoregression）。训练时，无论它会预测什么，输入的都是正确的词：这就是教师强制（teacher forcing）；在因果掩码下，一次前向计算的结果与逐词输入相同。",
   "decoding.walk": "逐词生成",
   "decoding.step": "第 {n} 步，共 {all} 步",
   "decoding.back": "上一步",
@@ -245,7 +247,7 @@ export const chinese = {
   "decoding.reference": "给定的译文",
   "decoding.fed": "输入",
   "decoding.forced": "会预测",
-  "decoding.right": "给定的下一个",
+  "decoding.right": "给定的下一个词",
   "decoding.own-fed": "自身输出",
   "decoding.free": "预测",
   "decoding.equal": "两者没有差异：模型自己生成的正是这句话。",
@@ -253,7 +255,7 @@ export const chinese = {
 
   "beam.title": "束搜索",
   "beam.lead":
-    "贪心搜索总是选择最好的下一个词，从不回头；束搜索同时保留 W 个最好的开头。每个词都会降低概率，译文越长概率越小，所以完成的译文按 log P 除以长度惩罚来排序。",
+    "贪心搜索总是选择最好的下一个词，从不回头；束搜索同时保留 W 个最好的开头。每多一个词，概率就会降低，短译文因此占优；所以完成的译文按 log P 除以长度惩罚来排序。",
   "beam.beam": "束宽 W",
   "beam.alpha": "惩罚 α",
   "beam.tree": "搜索过程",
@@ -293,15 +295,15 @@ export const chinese = {
 
   "training.title": "训练",
   "training.lead":
-    "模型通过提高正确的下一个词的概率来学习：损失是 −log P，对所有词取平均。学习率先线性上升，因为 Adam 的动量估计在初期不可靠，然后下降。",
+    "模型通过提高正确的下一个词的概率来学习：损失是交叉熵，即这个词的 −log P，对所有词取平均。学习率先线性上升，因为 Adam 的矩估计在初期不可靠，然后下降。",
   "training.loss": "损失",
-  "training.loss.why": "每个词元的平均 −log P，单位为 nat；训练时使用 dropout，验证时不使用。",
+  "training.loss.why": "交叉熵：每个词元的平均 −log P，单位为 nat；训练时使用 dropout，验证时不使用。",
   "training.bleu": "BLEU",
   "training.bleu.why": "验证集，贪心解码。",
   "training.rate": "学习率",
   "training.rate.why": "预热阶段上升，之后下降。",
   "training.gradient": "梯度范数",
-  "training.gradient.why": "裁剪之前，取两次记录之间的平均。",
+  "training.gradient.why": "裁剪之前；自上一条记录以来的平均。",
   "training.training": "训练",
   "training.validation": "验证",
   "training.step": "步数",
@@ -311,6 +313,6 @@ export const chinese = {
   "training.finished": "已完成",
   "training.live": "正在训练，实时更新",
   "training.compare": "另一个模型，同一个句子",
-  "training.compare.why": "如果曲线不同，也会画在上方。",
+  "training.compare.why": "与当前模型不同的曲线也画在上方。",
   "training.alone": "同时加载多个模型（regard serve A B），就可以在这里比较。",
 };

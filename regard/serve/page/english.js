@@ -1,3 +1,5 @@
+// What the page says of Transformers and of the page itself, in English.
+
 export const english = {
   run: "run",
   views: "views",
@@ -12,13 +14,14 @@ export const english = {
   alpha: "α",
   score: "score",
   layer: "layer {n}",
-  parts: "the parts in which this text is translated; one of them is looked at",
+  parts: "the parts in which this text is translated; the views show the selected one",
   asking: "asking the model …",
-  nothing: "Type a sentence above, and there will be something to see.",
-  "needs-model": "This file holds the answers to one sentence; for this one, a model has to be asked: run regard serve.",
+  nothing: "Type a sentence above to see how the model translates it.",
+  "needs-model":
+    "This file holds the results for one sentence; for anything else, a model has to be asked: run regard serve.",
   "no-server": "The server does not answer. Is regard serve still running?",
   "no-words":
-    "In this translation there are signs that are no words, so no model can be given it. This one has not learnt much yet.",
+    "This translation contains symbols that are not words, so it cannot be given to a model. This model has not learnt much yet.",
   "log-prob.why": "the log-probability of the whole translation, its end included",
   release: "give the choice back to the model",
   "held.prefix": "begins with",
@@ -32,17 +35,18 @@ export const english = {
   "stack.encoder": "Encoder",
   "stack.decoder": "Decoder",
   "site.encoder.why": "Self-attention over the source: every place may look at every other.",
-  "site.decoder.why": "Self-attention over the target so far: all are triangles, because nobody looks ahead.",
+  "site.decoder.why":
+    "Self-attention over the target so far: the weights form triangles, because no place may look at later words.",
   "site.cross.why":
-    "The decoder asks, the source answers: rows are what is fed into the decoder, and what each is about to say.",
+    "Queries come from the decoder, keys and values from the source. A row is a token that is fed into the decoder, which then predicts the next one.",
   "part.self": "self-attention",
   "part.cross": "cross-attention",
   "part.ffn": "feed-forward",
 
   "translate.title": "Translate",
   "translate.lead":
-    "Translating is guessing the next word, again and again, from the source and from what was already written. The more orange a word, the less sure the model was; point at one to see what it looked at, click it to see what else it could have been.",
-  "translate.hint": "Choosing another word holds everything before it and has the rest decoded anew.",
+    "Translating is guessing the next word, again and again, from the source and from what has been written so far. The more orange a word, the less sure the model was; point at a word to see what it looked at, or click it to see what else it could have been.",
+  "translate.hint": "If you choose another word, everything before it is kept and the rest is decoded anew.",
   "translate.others": "Instead of “{piece}”",
   "translate.others.why": "What the model thought possible after {before}; its choice was number {rank}.",
   "translate.beginning": "the beginning",
@@ -54,12 +58,12 @@ export const english = {
     "All hypotheses the search finished with, by score: log P over a length penalty. Click one to look inside it.",
   "translate.whole": "The whole text",
   "translate.whole.why":
-    "A long text, or one of several lines, is translated in parts, here in {n}; above stands the one that is looked at.",
+    "A long text, or one of several lines, is translated in parts, here in {n}; the selected one is shown above.",
   "translate.curl": "As a command",
 
   "map.title": "Map",
   "map.lead":
-    "This is Figure 1 of “Attention Is All You Need”, drawn from this model's own configuration, with the shapes that this sentence has on its way. Attention is the only place where words exchange information; everything else works on each place by itself.",
+    "This is Figure 1 of “Attention Is All You Need”, drawn from this model's own configuration, labelled with the tensor shapes of this sentence. Attention is the only place where words exchange information; everything else works on each place by itself.",
   "map.inputs": "Source tokens",
   "map.outputs": "Target, shifted right",
   "map.embedding": "Embedding",
@@ -86,7 +90,7 @@ export const english = {
   "model.silu": "SiLU",
   "map.inputs.why": "The sentence becomes {S} ids, its end included: {pieces} … is {ids} …",
   "map.outputs.why":
-    "The decoder is fed {T} tokens, a sign for the beginning and then what is already there, and predicts for each the one after it.",
+    "The decoder is fed {T} tokens, the start symbol and then the translation so far, and predicts after each the next one.",
   "map.embedding.why":
     "Each id picks a row of {D} numbers, times √{D} = {root}. The result is {n} × {D}; with positions added, a row is {norm_first} long on average.",
   "map.positions.encoder.sinusoidal":
@@ -98,21 +102,20 @@ export const english = {
   "map.positions.decoder.learned":
     "Under the causal mask each place sees one more than the place before, which already tells something of the order; the vectors that were learnt, {n} × {D} numbers, tell each place where it is.",
   "map.self.why":
-    "{H} heads, each with Q, K, V of {S} × {K}: scores {S} × {S}, divided by √{K} = {root_k}. Mean entropy in layers 1 to {layers}: {entropies} nats (all the same: {most}).",
+    "{H} heads, each with Q, K, V of {S} × {K}: scores {S} × {S}, divided by √{K} = {root_k}. Mean entropy in layers 1 to {layers}: {entropies} nats (uniform: {most}).",
   "map.masked.why":
-    "{H} heads with Q, K, V of {T} × {K} and scores of {T} × {T}, of which everything above the diagonal is taken away before softmax. Mean entropy by layer: {entropies} nats.",
+    "{H} heads with Q, K, V of {T} × {K} and scores of {T} × {T}, of which everything above the diagonal is masked (set to −∞) before softmax. Mean entropy by layer: {entropies} nats.",
   "map.cross.why":
-    "Q of {T} × {K} from the decoder, K and V of {S} × {K} from the encoder's output, projected once a sentence: {H} × {T} × {S} weights. Mean entropy by layer: {entropies} nats (all the same: {most}).",
+    "Q of {T} × {K} from the decoder, K and V of {S} × {K} from the encoder's output, projected once per sentence: {H} × {T} × {S} weights. Mean entropy by layer: {entropies} nats (uniform: {most}).",
   "map.add.why":
-    "What a sub-layer computes is added to what came in, which so has a straight way from the embedding to the top. After the {part}, layer by layer, a place's vector is {norms} long on average; after the embedding it was {norm_first}.",
+    "A sub-layer's output is added to its input, which thus has a direct path from the embedding to the top. After the {part}, layer by layer, a place's vector is {norms} long on average; after the embedding it was {norm_first}.",
   "map.add-norm.why":
-    "What a sub-layer computes is added to what came in, and the sum is normalised: there is a way around each sub-layer, though no way around the norms. After the {part}, layer by layer, a place's vector is {norms} long on average; after the embedding it was {norm_first}.",
+    "A sub-layer's output is added to its input, and the sum is normalised: there is a path around each sub-layer, but none around the norms. After the {part}, layer by layer, a place's vector is {norms} long on average; after the embedding it was {norm_first}.",
   "map.norm.why":
-    "Each place's {D} numbers get mean 0 and variance 1, and then a gain and a bias that were learnt; other words and other sentences play no part.",
+    "Each place's {D} numbers are normalised to mean 0 and variance 1, then multiplied by a learnt gain and shifted by a learnt bias; other words and other sentences play no part.",
   "map.ffn.why":
-    "The same small network at each of the {n} places: {D} → {F} → {D}. Of its {F} units so many are above 0, layer by layer: {active}.",
-  "map.linear.why":
-    "{T} × {D} times {D} × {V}: a number for each of {V} subwords, by the same matrix that embeds them.",
+    "The same small network at each of the {n} places: {D} → {F} → {D}. Share of its {F} units above 0, layer by layer: {active}.",
+  "map.linear.why": "{T} × {D} times {D} × {V}: a number for each of {V} subwords, by the same matrix that embeds them.",
   "map.linear.own": "{T} × {D} times {D} × {V}: a number for each of {V} subwords, by a matrix of its own.",
   "map.softmax.why":
     "The {V} numbers become probabilities. The first word, “{first}”, had {prob}; the whole translation has log P = {log_prob}.",
@@ -121,12 +124,13 @@ export const english = {
 
   "subwords.title": "Subwords",
   "subwords.lead":
-    "Text is cut into subwords: frequent words stay whole, rare ones are put together from parts, and in the end from bytes, so that nothing is unknown. Byte-pair encoding begins with letters and merges, again and again, the pair that it learnt first; that keeps the vocabulary small and finds word parts.",
+    "Text is cut into subwords: frequent words stay whole, rare ones are put together from parts, and as a last resort from bytes, so that nothing is unknown. Byte-pair encoding begins with letters and merges, again and again, the pair that it learnt first; that keeps the vocabulary small and finds word parts.",
   "subwords.vocabulary":
     "This model knows {size} subwords. ␣ is a space, which belongs to what follows it; the small number is the id, the row of the embedding.",
-  "subwords.counts": "{words} words, {letters} letters, {pieces} subwords",
+  "subwords.counts": "{words} words, {letters} characters, {pieces} subwords",
   "subwords.merges": "How a word is put together",
-  "subwords.merges.why": "Each line is one merge; what is new is blue. What is no piece in the end is spelled in bytes.",
+  "subwords.merges.why":
+    "Each line is one merge, with the new piece in blue. What is still not in the vocabulary at the end is spelled in bytes.",
   "subwords.imported": "This model was imported; its subwords are not made by merges.",
   "subwords.empty": "This translation is empty; there is no word in it.",
   "subwords.step": "merges done",
@@ -150,21 +154,21 @@ export const english = {
     "P(p)·P(p+k) for the place p in the middle. Nothing makes a learned table depend on the distance alone, or look the same in both directions: what is alike here was learnt.",
   "positions.switch": "Without positions",
   "positions.switch.why":
-    "The model was trained with them. Switch them off, and it has a bag of words to translate, in no order, into an order it cannot count.",
+    "The model was trained with them. Without them it sees a bag of words in no order, and does not know how much of the translation is written.",
   "positions.add": "Add positional encodings",
   "positions.with": "with",
   "positions.without": "without",
 
   "masks.title": "Masks",
   "masks.lead":
-    "Masks are set on the scores before softmax, so that what may not be seen gets a weight of exactly 0. Padding fills a batch up and must not be heard; the causal mask keeps a place from seeing the words that come after it, which are what it is to predict.",
+    "Masks are set on the scores before softmax, so that what may not be seen gets a weight of exactly 0. Padding only makes the sentences of a batch equally long, and must not be attended to; the causal mask keeps a place from seeing the words that come after it, which are what it is to predict.",
   "masks.padding": "Padding",
   "masks.padding.why": "This sentence beside one that is longer by {pads}: blue may be attended to.",
   "masks.causal": "Causal",
-  "masks.causal.why": "Rows ask, columns answer; place t sees places up to t.",
-  "masks.causal.off": "Switched off: every place sees every other, those that come after it, too.",
+  "masks.causal.why": "Rows are queries, columns are keys; place t sees places up to t.",
+  "masks.causal.off": "Switched off: every place sees every other, later ones included.",
   "masks.both": "Both",
-  "masks.both.why": "In the decoder, padding stands behind everything the triangle lets through.",
+  "masks.both.why": "In the decoder, padding comes at the end, after everything that the causal mask allows.",
   "masks.may": "“{row}” may look at “{column}”",
   "masks.may-not": "“{row}” may not look at “{column}”: weight 0",
   "masks.experiment": "Change the end, watch the beginning",
@@ -184,7 +188,7 @@ export const english = {
 
   "heads.title": "Heads",
   "heads.lead":
-    "One softmax is one pattern, so there are several heads, each with its own idea of what belongs together: some look at the word itself, some at its neighbours, some follow the translation across. A head with little entropy H looks at one place; one with much looks everywhere.",
+    "One softmax is one pattern, so there are several heads, each deciding for itself which words belong together: some look at the word itself, some at its neighbours, some align the translation with the source. A head with low entropy H looks at one place; one with high entropy looks everywhere.",
   "heads.site": "which attention",
   "heads.one": "layer {layer}, head {head}, entropy {entropy}",
   "heads.one.off": "layer {layer}, head {head}, switched off; entropy {entropy} when on",
@@ -202,15 +206,15 @@ export const english = {
   "heads.entropy.title": "{site}, layer {layer}, entropy of every head at every place",
   "heads.entropy.tell": "head {head}, “{row}”: H = {entropy} nats",
   "heads.entropy.facts":
-    "0 nats: all weight on one place; {most} nats: the same weight everywhere. A head’s H above is the mean of its line.",
+    "0 nats: all weight on one place; {most} nats: the same weight everywhere. A head's H above is the mean of its row.",
   "heads.entropy.masked": "Place t sees only t places, itself included, and can reach log t.",
   "heads.on": "Switch this head on",
   "heads.off": "Switch this head off",
   "heads.inside": "Step by step",
   "heads.facts": "Mean entropy {entropy} nats of at most {most}; the largest weight is {top}, from “{row}” to “{column}”.",
-  "heads.tell": "“{row}” looks at “{column}” with {share}",
+  "heads.tell": "“{row}” looks at “{column}” with weight {share}",
   "heads.effect": "The model without a head",
-  "heads.effect.how": "Each head above has a switch: without it, what becomes of the translation?",
+  "heads.effect.how": "Each head above can be switched off: what becomes of the translation without it?",
   "heads.all": "with all heads",
   "heads.fewer": "without",
   "heads.old": "log P of the first translation",
@@ -223,14 +227,15 @@ export const english = {
 
   "head.title": "One head",
   "head.lead":
-    "A place asks with its query, every place answers with its key, and what it gets is the values, weighted by how well query and key agree. If the numbers of query and key are independent and of variance 1, their dot product has variance d_k, and divided by √d_k again 1: larger scores would push softmax to where one key gets everything and hardly any gradient is left.",
+    "A place asks with its query, every place answers with its key, and what it gets is the values, weighted by how well query and key agree. If the numbers of query and key are independent with mean 0 and variance 1, as they nearly are when training begins, their dot product has mean 0 and variance d_k, and divided by √d_k again variance 1: larger scores would push softmax to where one key gets everything and hardly any gradient is left. After training, scores may vary much more.",
   "head.layer": "layer",
   "head.head": "head",
   "head.query": "Which place asks?",
   "head.vectors": "1. Query and keys",
   "head.vectors.why": "{size} numbers each; blue above 0, orange below. To the right, their dot products.",
   "head.scale": "2. The scale",
-  "head.scale.why": "Scores are divided by √{size} = {root}. Move the slider to see what softmax would do with others.",
+  "head.scale.why":
+    "Scores are divided by √{size} = {root}. Move the slider to see what softmax would do with other scales.",
   "head.usual": "back to 1/√{size}",
   "head.scores": "Scores",
   "head.masked": "masked",
@@ -240,36 +245,36 @@ export const english = {
   "head.weight": "weight",
   "head.whole": "The whole model with this scale",
   "head.whole.none":
-    "Move the slider: then all heads of the model get that scale, and here is what they make of the sentence.",
+    "Move the slider: all heads of the model then use that scale, and the resulting translation appears here.",
   "head.as-trained": "as trained",
   "head.with-scale": "scale {scale}",
 
   "decoding.title": "Decoding",
   "decoding.lead":
-    "In translation the decoder is asked for one word at a time and gets its own answers back, until it says that it is done. In training it is given what is right, whatever it would have said: teacher forcing; and one pass under the mask equals feeding the words one by one.",
+    "In translation the decoder predicts one word at a time and gets its own predictions back as input, until it predicts the end: autoregression. In training its input is the right word, whatever it would have predicted: teacher forcing; and one pass under the causal mask gives the same as feeding the words one by one.",
   "decoding.walk": "Word by word",
   "decoding.step": "step {n} of {all}",
   "decoding.back": "Back",
   "decoding.on": "Next",
   "decoding.facts": "{prob}, number {rank}; entropy {entropy} nats, as if choosing among {choices}.",
-  "decoding.prefix": "How it has to begin",
+  "decoding.prefix": "Prescribe the beginning",
   "decoding.prefix.why": "Write a beginning; the model has to go on from there.",
-  "decoding.prefix.none": "nothing: the model begins",
+  "decoding.prefix.none": "empty: the model begins",
   "decoding.both": "Teacher forcing and autoregression",
   "decoding.both.why":
-    "Above, the decoder is fed the given translation; below, greedily, its own words. The first place where they part is framed; orange is where the model would not have said what it was given next.",
+    "Above, the decoder is fed the given translation; below, its own words, chosen greedily. The first place where they differ is framed; orange marks where the model would not have predicted the word that was given next.",
   "decoding.reference": "given translation",
   "decoding.fed": "is fed",
   "decoding.forced": "would say",
   "decoding.right": "given next",
   "decoding.own-fed": "feeds itself",
   "decoding.free": "says",
-  "decoding.equal": "They never part: left to itself, the model says just this.",
-  "decoding.parts": "They part at subword {n}: given was “{given}”, said was “{own}”.",
+  "decoding.equal": "They do not differ: left to itself, the model produces exactly this.",
+  "decoding.parts": "They first differ at subword {n}: the given one is “{given}”, the model's own “{own}”.",
 
   "beam.title": "Beam",
   "beam.lead":
-    "Greedy search takes the best next word and never goes back; beam search goes on with the W best beginnings at once. Longer translations are less probable, as every word costs something, so those that have ended are ranked by log P divided by a length penalty.",
+    "Greedy search takes the best next word and never goes back; beam search goes on with the W best beginnings at once. Every word lowers the probability, which favours short translations; those that have ended are therefore ranked by log P divided by a length penalty.",
   "beam.beam": "width W",
   "beam.alpha": "penalty α",
   "beam.tree": "the search",
@@ -279,7 +284,7 @@ export const english = {
   "beam.count":
     "{all} proposals in {steps} steps. In each box, above: log P so far, by which beginnings are kept or pruned; below: the score, by which those that ended are ranked.",
   "beam.tell": "{text}: {fate}, log P = {log}, score = {score}",
-  "beam.finished.title": "What ended",
+  "beam.finished.title": "Finished hypotheses",
   "beam.penalty": "penalty",
 
   "residual.title": "Residual stream",
@@ -288,17 +293,16 @@ export const english = {
   "residual.embedding": "embedding",
   "residual.norms": "How long the vectors are",
   "residual.norms.post":
-    "‖x‖ after each sub-layer. This model normalises after each sum, so the lengths are what its gains say.",
+    "‖x‖ after each sub-layer. This model normalises after each sum, so the lengths are set by the gains it learnt.",
   "residual.norms.pre":
     "‖x‖ after each sub-layer. This model normalises before each sub-layer, so the stream itself may grow.",
   "residual.mean": "mean",
   "residual.largest": "largest",
   "residual.sublayer": "sub-layer",
   "residual.lens": "What each layer would say",
-  "residual.lens.why":
-    "The most probable next word if the decoder ended there; framed where it is what was taken in the end.",
+  "residual.lens.why": "The most probable next word if the decoder ended there; framed where it equals the final choice.",
   "residual.lens.shared":
-    "At the bottom stands, almost always at about 100\u00a0%, the word that was fed in: the matrix that reads the words out is the one that embedded them, and nothing has been added yet but the position.",
+    "The bottom row almost always shows the word that was fed in, at about 100 %: the matrix that reads out the words is the one that embedded them, and nothing but the position has been added yet.",
   "residual.own": "“{piece}” would have {share}",
   "residual.taken": "taken",
   "residual.ffn": "Feed-forward networks",
@@ -312,15 +316,15 @@ export const english = {
 
   "training.title": "Training",
   "training.lead":
-    "A model learns by making the right next word more probable: the loss is −log P of it, averaged over words. The learning rate goes up in a straight line, because Adam's averages know nothing at first, and then down.",
+    "A model learns by making the right next word more probable: the loss is the cross-entropy, −log P of that word, averaged over words. The learning rate rises linearly, because Adam's averages are unreliable at first, and then falls.",
   "training.loss": "Loss",
-  "training.loss.why": "Mean −log P of a token, in nats; in training with dropout, in validation without.",
+  "training.loss.why": "Cross-entropy: mean −log P of a token, in nats; in training with dropout, in validation without.",
   "training.bleu": "BLEU",
   "training.bleu.why": "Of the validation text, translated greedily.",
   "training.rate": "Learning rate",
   "training.rate.why": "Up through the warm-up, then down.",
   "training.gradient": "Gradient norm",
-  "training.gradient.why": "Before clipping, mean between two lines.",
+  "training.gradient.why": "Before clipping; the mean since the previous record.",
   "training.training": "training",
   "training.validation": "validation",
   "training.step": "step",
@@ -330,6 +334,6 @@ export const english = {
   "training.finished": "finished",
   "training.live": "in training, followed live",
   "training.compare": "Another run, the same sentence",
-  "training.compare.why": "Its curves are drawn above, too, where they are not the same.",
+  "training.compare.why": "Its curves are drawn above, too, where they differ.",
   "training.alone": "Serve several runs (regard serve A B) to compare them here.",
 };
