@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -241,9 +242,9 @@ DATA = {"train": [{"src": "a.de", "tgt": "a.en"}], "valid": {"src": "v.de", "tgt
         ({"data": DATA, "model": {"kind": "rnnn"}}, "there is no kind of model 'rnnn'; did you mean rnn?"),
         ({"data": DATA, "preset": "smal"}, "there is no preset 'smal'; did you mean small?"),
         ({"data": DATA, "train": 3}, "train must be a table of settings, but is 3"),
-        ({"data": DATA, "train": {"device": "gpu"}}, "the device 'gpu' is not to be had here; try --device cpu"),
+        ({"data": DATA, "train": {"device": "gpu"}}, "the device 'gpu' is not available here; try --device cpu"),
         ({"data": DATA, "prepared": "x"}, "both prepared data and text to prepare were given; give one of them"),
-        ({"prepared": "nowhere"}, "nowhere is no folder that `regard prepare` made: it has no data.json"),
+        ({"prepared": "nowhere"}, "nowhere was not made by `regard prepare`: it has no data.json"),
         ({"data": DATA, "start_from": "nowhere"}, "there is no run nowhere"),
     ],
 )
@@ -325,33 +326,34 @@ def test_planned_anew_and_stopped_it_ends_as_it_would_have(corpus: Path, monkeyp
 
 @pytest.mark.usefixtures("unchecked")
 def test_written_beside_the_updates_it_ends_the_same(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU, weights are copied before a thread writes them; here it is slow enough for an update to pass."""
+    """As on a GPU, weights are copied before a thread writes them. Here an update runs while each is being written."""
     sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
     data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
     settings = {"steps": STEPS, "save_every": 3, "valid_every": 6, "log_every": 2, "batch_tokens": 256, "device": "cpu"}
     given = {"preset": "tiny", "data": data, "train": settings}
     train_command(given, corpus / "written in between")
-    under_way, at_once, updated = list[int](), list[int](), threading.Event()
+    begun, updated = defaultdict[int, threading.Event](threading.Event), defaultdict[int, threading.Event](threading.Event)
+    beside = range(3, STEPS, 3)  # the checkpoints that are followed by an update
     save, update = Run.save_checkpoint, Training._update
 
     def slowly(self: Run, step: int, checkpoint: Checkpoint) -> None:
-        under_way.append(step)
-        updated.clear()
-        assert step in (0, STEPS) or updated.wait(600)  # no update runs beside these two
+        begun[step].set()
+        assert step not in beside or updated[step].wait(600)
         save(self, step, checkpoint)
-        under_way.clear()
 
     def watched(self: Training, place: Place) -> Place:
-        at_once.extend(under_way)
-        updated.set()
-        return update(self, place)
+        step = self.learner.step
+        assert step not in beside or begun[step].wait(600)
+        place = update(self, place)
+        updated[step].set()
+        return place
 
     monkeypatch.setattr(Run, "save_checkpoint", slowly)
     monkeypatch.setattr(Training, "_update", watched)
     monkeypatch.setattr(loop, "Writer", lambda **_: Writer(beside=True))
     monkeypatch.setattr(learner, "on_cpu", lambda tensors: {name: tensor.clone() for name, tensor in tensors.items()})
     train_command(given, corpus / "written beside")
-    assert at_once, "no update while a checkpoint was written"
+    assert all(updated[step].is_set() for step in beside)
     assert Run(corpus / "written beside").saved_steps() == Run(corpus / "written in between").saved_steps()
     assert digests(corpus / "written beside") == digests(corpus / "written in between")
 
