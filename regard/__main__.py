@@ -11,8 +11,8 @@ from regard import __version__
 from regard.errors import sentence_for
 
 REPORT = (
-    "regard: this is a fault of regard, not of what you gave it. Please report it to those you have regard from, with the "
-    f"command, the version ({__version__}) and the traceback above."
+    "regard: this is a fault of regard, not a mistake of yours. Please report it to the people who gave you regard, with "
+    f"the command, the version ({__version__}) and the traceback above."
 )
 
 

@@ -1,4 +1,4 @@
-"""Errors of users and machines, which are told in a sentence, unlike faults of regard."""
+"""Errors of users and machines, which are reported in a sentence, unlike faults of regard."""
 
 import errno
 from importlib.util import find_spec

@@ -28,14 +28,14 @@ def read_toml(path: Path) -> Table:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # RecursionError for deeply nested lists
-        raise UserError(f"{path} is no TOML: {error}") from error
+        raise UserError(f"{path} is not TOML: {error}") from error
 
 
 def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # also no UTF-8, thousands of digits, or deeply nested lists
-        raise UserError(f"{path} is no JSON: {error}") from error
+        raise UserError(f"{path} is not JSON: {error}") from error
 
 
 def similar_path(path: str | Path) -> str:

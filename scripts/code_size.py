@@ -94,7 +94,7 @@ def main() -> None:
     table = {
         "attention + transformer + layers, lines": lines(*(PACKAGE / name for name in PAPER)),
         "modules that Translator imports": modules.stdout.strip(),
-        "files of the core that import the GPU's road": len(files_that_import_the_gpu_road()),
+        "files of the core that import regard.fast": len(files_that_import_the_gpu_road()),
         "isinstance in forward passes beside a static cache": static_checks(),
         "functions that a translation calls": num_called,
         "functions between Translator.translate and step": num_hops,
@@ -105,7 +105,7 @@ def main() -> None:
     for what, number in table.items():
         print(f"{what:55} {number:>7}")
     for file in files_that_import_the_gpu_road():
-        print(f"  imports the GPU's road: {file}")
+        print(f"  imports regard.fast: {file}")
 
 
 if __name__ == "__main__":

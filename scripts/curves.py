@@ -91,8 +91,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--names", nargs="+", help="one for each run")
-    parser.add_argument("--by", choices=LABELS, default="seconds", help="what curves are drawn against")
+    parser.add_argument("--names", nargs="+", help="labels, one for each run")
+    parser.add_argument("--by", choices=LABELS, default="seconds", help="horizontal axis")
     options = parser.parse_args()
     names = options.names or [run.resolve().name for run in options.runs]
     if len(names) != len(options.runs):

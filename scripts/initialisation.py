@@ -134,7 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--preset", default="base", help="its width; the depth is varied")
+    parser.add_argument("--preset", default="base", help="preset with the width to use; the depth is varied")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--norms", nargs="+", default=["post", "pre"])
     parser.add_argument("--schemes", nargs="+", default=list(SCHEMES), choices=SCHEMES)

@@ -106,7 +106,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kills", type=int)
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of the moments")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="seed of the moments")
     own, _, more = " ".join(sys.argv[1:]).partition(" -- ")
     options = parser.parse_args(own.split())
     options.more = more.split()

@@ -1,6 +1,6 @@
 """Update the line numbers in links from the documentation to code.
 
-    python scripts/links.py    # puts in the lines where things stand now
+    python scripts/links.py    # write the current line numbers
 
 In [`attention`](../regard/model/attention.py#L23), the last name in the link's text is a function, class, method or constant
 of the file.

@@ -272,8 +272,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
     parser.add_argument("--sentences", required=True, help="a file of source text; 500 of its lines are asked for")
-    parser.add_argument("--requests", type=int, default=5000, help="malformed ones; 0: none")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each load")
+    parser.add_argument("--requests", type=int, default=5000, help="malformed requests; 0: none")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of each load")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
 

@@ -176,11 +176,11 @@ def is_done(one: Measurement, results: dict[str, Result]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="of measurements; default: all, in their order")
-    parser.add_argument("--list", action="store_true", help="what there is to measure")
+    parser.add_argument("names", nargs="*", help="measurements; default: all, in their order")
+    parser.add_argument("--list", action="store_true", help="list all measurements")
     parser.add_argument("--corpora", type=Path, default=Path("corpora"), help="the folder with the recipes' text")
     parser.add_argument("-o", "--output", type=Path, default=Path("runs/measured"))
-    parser.add_argument("--seconds", type=float, default=86_400.0, help="for all; a day")
+    parser.add_argument("--seconds", type=float, default=86_400.0, help="time for all; default: a day")
     options = parser.parse_args()
     known = {one.name: one for one in MEASUREMENTS}
     if unknown := [name for name in options.names if name not in known]:

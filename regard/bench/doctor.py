@@ -1,4 +1,4 @@
-"""`regard doctor`: what machine this is, how fast it is at best, and whether anything is wrong."""
+"""`regard doctor`: describe this machine, measure its peak speed, and report problems."""
 
 import json
 import os
@@ -22,11 +22,11 @@ from regard.config import ModelConfig
 from regard.machine.device import is_short_of_memory, num_cores, processor, synchronize
 from regard.model.transformer import Transformer
 
-VOCABULARY, LENGTH = 8000, 25  # of the models and sentences whose speed is foretold
+VOCABULARY, LENGTH = 8000, 25  # of the models and sentences whose speed is estimated
 FORETOLD = ("small", "base", "big")
 REQUIREMENT = re.compile(r"([\w-]+)>=([\d.]+)(?:;(?: .* and)? extra == ['\"](\w+)['\"])?$")  # as pyproject.toml has them
 ENOUGH_MEMORY = 2 * 2**30
-WORTH_SHORT = 1.5  # times float32's speed of a matrix product; the rest of an update gains nothing
+WORTH_SHORT = 1.5  # ratio of the speeds of a matrix product; the rest of an update is no faster in bfloat16
 ENOUGH_DISK = 2 * 2**30
 
 
@@ -51,7 +51,7 @@ class DeviceFindings:
     dtype: str  # that training uses there
     flops: float  # of a matrix product, at best
     bandwidth: float  # bytes a second, at best
-    tokens_per_second: dict[str, float]  # that this would allow a preset to train with, were there nothing but products
+    tokens_per_second: dict[str, float]  # upper bound for training each preset, by its matrix products alone
     advice: str = ""
 
 
@@ -71,7 +71,7 @@ class Findings:
 
 
 def examine() -> Findings:
-    """A few seconds of measuring; nothing is left behind."""
+    """Examine the machine for a few seconds. Nothing is left behind."""
     devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
     devices += ["mps"] if torch.backends.mps.is_available() else []
     examined = [_examined(name) for name in devices]
@@ -97,12 +97,12 @@ def examine() -> Findings:
 
 
 def _packages() -> tuple[tuple[Package, ...], list[Problem]]:
-    """What regard asks for, with what is there."""
+    """Return the packages that regard requires, with their installed versions, and problems with them."""
     found: list[Package] = []
     problems: list[Problem] = []
     try:
         requirements = metadata.requires("regard") or []
-    except metadata.PackageNotFoundError:  # it runs from a checkout that nobody installed
+    except metadata.PackageNotFoundError:  # it runs from a checkout that is not installed
         requirements = []
     for line in requirements:
         match = REQUIREMENT.match(line)
@@ -124,13 +124,13 @@ def _packages() -> tuple[tuple[Package, ...], list[Problem]]:
 
 
 def _numbers(version: str) -> list[int]:
-    """Of a version, as far as it consists of them: 2.13.0+cpu is [2, 13, 0]."""
+    """Return the numbers at the beginning of a version: [2, 13, 0] for 2.13.0+cpu."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return [int(number) for number in leading.group().split(".")] if leading else []
 
 
 def _free_memory() -> int:
-    """0: not known."""
+    """Return the bytes of free memory, or 0 if they are not known."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
@@ -139,7 +139,7 @@ def _free_memory() -> int:
 
 
 def _disk() -> tuple[int, float, list[Problem]]:
-    """Free space, speed, and what is wrong with the folder that regard was called in, where runs are made."""
+    """Return the free space of the current folder, where runs are made, its writing speed, and its problems."""
     try:
         free = shutil.disk_usage(Path()).free
         content = bytes(min(64 * 2**20, free // 2))
@@ -155,7 +155,7 @@ def _disk() -> tuple[int, float, list[Problem]]:
 
 
 def _examined(name: str) -> DeviceFindings | Problem:
-    """A device that fails, or has no memory left, is what a person asks a doctor about."""
+    """Examine a device. A device that fails, or has no memory left, is a problem to report, not a fault of regard."""
     try:
         difference = _arithmetic_error(torch.device(name))
         if not difference < 1e-2:
@@ -194,14 +194,14 @@ def _measured(device: torch.device) -> DeviceFindings:
 
 
 def _advice_on_precision(short: float, full: float) -> str:
-    """Some CPUs have units for bfloat16; others only pretend to."""
+    """Recommend bfloat16 on CPUs that have units for it. Others emulate it, and gain no speed."""
     if short < WORTH_SHORT * full:
         return ""
     return f"in bfloat16 {short / 1e9:,.0f} GFLOP/s: --set train.precision=bfloat16 is faster from preset small on"
 
 
 def _bandwidth(device: torch.device) -> float:
-    """Of a copy that no cache holds: read once and written once."""
+    """Measure the bytes a second of a copy that is too large for caches. Each byte is read once and written once."""
     source = torch.ones(2**26, device=device)  # 256 MiB
     target = torch.empty_like(source)
     seconds = []
@@ -240,7 +240,7 @@ def _machine_problems(found: Findings) -> list[Problem]:
 
 @torch.no_grad()
 def _arithmetic_error(device: torch.device) -> float:
-    """How far a tiny model's output is from that of the same model in float64 on the CPU."""
+    """Return the largest difference of a tiny model's output from that of the same model in float64 on the CPU."""
     torch.manual_seed(1)
     model = Transformer(ModelConfig.preset("tiny", vocab_size=100)).eval()
     src, tgt = torch.randint(1, 100, (3, 9)), torch.randint(1, 100, (3, 7))
@@ -263,7 +263,7 @@ def print_findings(findings: Findings) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("regard", f"{findings.regard}, Python {findings.python}, {findings.system}")
     table.add_row("packages", ", ".join(packages) or "not known: regard runs from a checkout that is not installed")
-    table.add_row("cores", f"{findings.cores} to use; torch takes {findings.threads}")
+    table.add_row("cores", f"{findings.cores} available; torch uses {findings.threads}")
     table.add_row("memory", f"{_size(findings.free_memory_bytes)} free" if findings.free_memory_bytes else "not known")
     table.add_row(
         "disk here", f"{_size(findings.free_disk_bytes)} free, written at {findings.disk_bandwidth / 1e6:,.0f} MB/s"
@@ -274,7 +274,7 @@ def print_findings(findings: Findings) -> None:
             device.name,
             f"{device.description}, {_size(device.memory_bytes)}\n"
             f"at most {device.flops / 1e9:,.0f} GFLOP/s in {device.dtype} and {device.bandwidth / 1e9:,.0f} GB/s,\n"
-            f"which would let training see {speeds} target tokens a second"
+            f"which would allow training at {speeds} target tokens a second"
             + (f"\n{device.advice}" if device.advice else ""),
         )
     console = Console(highlight=False, markup=False)
@@ -282,4 +282,4 @@ def print_findings(findings: Findings) -> None:
     for problem in findings.problems:
         console.print(f"problem: {problem.what}; {problem.remedy}", soft_wrap=True)
     if not findings.problems:
-        console.print("nothing is wrong; `regard bench model` says how near training comes to that")
+        console.print("no problems found; `regard bench model` measures how close training comes to this speed")

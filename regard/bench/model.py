@@ -141,7 +141,7 @@ def seconds_of(work: Callable[[], object], device: torch.device, times: int = 1)
 
 
 def matmul_ceiling(device: torch.device, dtype: torch.dtype) -> float:
-    """The most floating-point operations a second that a matrix product reaches here, over a few sizes and kernels."""
+    """Return the most floating-point operations a second that a matrix product reaches, over a few sizes and kernels."""
     best = 0.0
     for size in (512, 1024, 2048) if device.type == "cpu" else (4096, 8192):
         x = torch.randn(size, size, device=device).to(dtype)
@@ -153,8 +153,8 @@ def matmul_ceiling(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def step_flops(config: ModelConfig, batch: int, length: int) -> int:
-    """Operations of one training step in matrix products, sources and targets of one length: forward, and twice that
-    for backward."""
+    """Return the operations in matrix products of one training step, with sources and targets of one length: forward, and
+    twice that for backward."""
     attention_products = 2 * length * config.d_model  # scores, and the weighted sum, for one token
     feed_forward = 2 * config.d_model * config.d_ff
     encoder_layer = 4 * config.d_model**2 + attention_products + feed_forward

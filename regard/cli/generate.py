@@ -1,4 +1,4 @@
-"""`regard generate`: prompts in, texts out."""
+"""`regard generate`: read prompts, and write their continuations."""
 
 import json
 import sys
@@ -21,13 +21,13 @@ def generate(
     generator = load_language(run, device=device)
     prompts = [prompt or ""] if file is None else list(read_lines(file))
     if not prompts:
-        raise UserError(f"no prompt in {file}; a line is one, and an empty line is the beginning of a text")
+        raise UserError(f"no prompt in {file}; give one a line (an empty line begins a new text)")
     texts = [text for of_prompt in generator.generate(prompts, how) for text in of_prompt]
     context = generator.config.model.context
     of_prompts = generator.tokenizer.tgt.encode([normalise(text.prompt) for text in texts])
     if any(len(ids) + len(text.pieces) > context for ids, text in zip(of_prompts, texts, strict=True)):
         sys.stderr.write(
-            f"warning: {run} has learnt from {context:,} tokens at once; what comes after as many may make no sense\n"
+            f"warning: {run} has learnt from {context:,} tokens at once; text beyond that length may make no sense\n"
         )
     for text in texts:
         yield json.dumps(asdict(text), ensure_ascii=False) if as_json else text.text

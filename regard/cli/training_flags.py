@@ -1,4 +1,4 @@
-"""The flags of `regard train` as the tables that a TOML file would hold."""
+"""Converts the flags of `regard train` to the tables that a TOML file would hold."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ class TextFlags:
 
 
 def data_table(flags: TextFlags) -> Table:
-    """Corpora and languages; nothing where none were given."""
+    """Return the corpora and languages that were given, as the table `data`; an empty table if there are none."""
     if flags.text or flags.valid_text is not None:
         return _text_table(flags)
     languages = {"src_lang": flags.src_lang, "tgt_lang": flags.tgt_lang}
@@ -44,7 +44,7 @@ def data_table(flags: TextFlags) -> Table:
 
 
 def _text_table(flags: TextFlags) -> Table:
-    """The same for plain text."""
+    """Return the plain text that was given, as the table `data`."""
     if flags.src or flags.tgt or flags.valid_src or flags.valid_tgt or flags.src_lang or flags.tgt_lang:
         raise UserError(
             "--text is plain text for a language model, --src and --tgt are pairs for a translator; give one of the two"
@@ -57,7 +57,7 @@ def _text_table(flags: TextFlags) -> Table:
 
 
 def with_languages(settings: Table) -> Table:
-    """Languages that nobody named, by the suffixes of the first corpus."""
+    """Add the languages that are not named, by the suffixes of the first corpus's files."""
     data = settings.get("data", {})
     corpora = data.get("train", []) if isinstance(data, dict) else []
     if not (isinstance(corpora, list) and corpora and isinstance(corpora[0], dict)):
@@ -67,8 +67,8 @@ def with_languages(settings: Table) -> Table:
 
 
 def within(folder: Path, settings: Table) -> Table:
-    """A recipe's settings, with the files that it names looked for in a folder. What is no table, or no list of tables, is
-    left for others to complain about."""
+    """Return a recipe's settings, with the paths of its files inside a folder. Values of a wrong type stay as they are, for
+    later checks to report."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}{similar_path(folder)}; --corpora is where a recipe's files are")
     data = settings.get("data", {})
@@ -87,8 +87,8 @@ def _within(folder: Path, value: Any) -> Any:
 
 
 def overruled(settings: Table, flags: Table) -> Table:
-    """A file's settings, without those whose place flags take though they are called otherwise: steps and minutes, text and
-    what was prepared from it."""
+    """Return a file's settings without those that flags of other names override: `steps` and `minutes` override each other,
+    and `prepared` overrides text."""
     train = settings.get("train", {})
     ends = {"steps", "minutes"}
     if isinstance(train, dict) and ends & flags.get("train", {}).keys():
@@ -97,7 +97,7 @@ def overruled(settings: Table, flags: Table) -> Table:
 
 
 def table_of_flags(flags: dict[str, Any]) -> Table:
-    """{"train.steps": 100} as {"train": {"steps": 100}}, without those that were not given."""
+    """Return {"train": {"steps": 100}} for {"train.steps": 100}, without flags that were not given (None)."""
     table: Table = {}
     for name, value in flags.items():
         if value is not None:

@@ -24,7 +24,7 @@ from regard.translate.translation import Translation
 from regard.translate.translator import load
 
 CHUNK = 4096  # lines that are sorted by length and written together
-MOST_NOTES = 5  # on lines translated in parts; only the number of the others is told
+MOST_NOTES = 5  # on lines translated in parts; of further ones, only the number is reported
 Form = Literal["text", "pieces", "json", "nbest"]
 
 
@@ -136,7 +136,7 @@ def _line(number: int, translation: Translation, form: Form) -> str:
         return json.dumps(_as_table(translation), ensure_ascii=False)
     if form == "pieces":
         return " ".join(translation.pieces)
-    if form == "nbest":  # Moses's form: number, text, what the score is made of, score
+    if form == "nbest":  # Moses's format: number, text, components of the score, score
         every = (translation, *translation.alternatives)
         return "\n".join(f"{number} ||| {one.text} ||| log_prob= {one.log_prob:.6f} ||| {one.score:.6f}" for one in every)
     return translation.text

@@ -1,4 +1,4 @@
-"""Batches: what a model learns from at once."""
+"""Batches of examples for one pass of a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ from regard.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 @dataclass(frozen=True)
 class Batch:
-    """Sources, and targets twice: shifted right behind BOS, which the decoder is fed, and as it should predict them."""
+    """Sources, and targets in two forms: the decoder is fed `tgt_in`, shifted right behind BOS, and has to predict
+    `tgt_out`."""
 
     src: Int[Tensor, "B S"]
     tgt_in: Int[Tensor, "B T"]

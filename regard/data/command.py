@@ -46,7 +46,7 @@ def language_of(path: str) -> str:
 
 
 def bar_on_terminals() -> Progress:
-    """A progress bar on stderr, gone when the work is done; nothing if stderr is no terminal."""
+    """Show a progress bar on stderr until the work is done; show nothing if stderr is not a terminal."""
     stderr = Console(stderr=True)
     text = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

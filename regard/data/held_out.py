@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from regard.errors import UserError
 
-Keys = npt.NDArray[np.uint64]  # a row for each pair or text: of all of it, then of each side but for case and punctuation
+Keys = npt.NDArray[np.uint64]  # a row for each pair or text: of all of it, then of each side apart from case and punctuation
 Mask = npt.NDArray[np.bool_]
 
 MOST = 1000

@@ -49,7 +49,7 @@ class SideReport:
 
 @dataclass
 class SplitReport:
-    """A split on its way from files to a store."""
+    """The report on a split while it is read from files and written to a store."""
 
     read: int = 0
     kept: int = 0
@@ -63,7 +63,7 @@ class SplitReport:
 
     @property
     def reasons(self) -> list[tuple[Reason, int]]:
-        """Why texts were dropped, the most frequent reason first."""
+        """The reasons for which texts were dropped, the most frequent first."""
         return sorted(self.dropped.items(), key=lambda entry: -entry[1])
 
     def drop(self, reason: Reason, texts: SideTexts) -> None:
@@ -86,11 +86,11 @@ class SplitReport:
 
 @dataclass
 class Leakage:
-    """How much of a held-out split stands in the training text."""
+    """The numbers of texts of a held-out split that also stand in the training text."""
 
     count: int  # of the pairs or texts of the split
     exact: int  # all sides, to the letter
-    near: list[int]  # each side, but for case, punctuation and spaces
+    near: list[int]  # each side, apart from case, punctuation and spaces
     examples: list[SideTexts] = field(default_factory=list)
 
     def to_json(self) -> Json:
@@ -135,7 +135,7 @@ def read_report(folder: Path) -> Json:
     """Read the report of a prepared folder."""
     path = folder / "data.json"
     if not path.exists():
-        raise UserError(f"{folder} is no folder that `regard prepare` made: it has no data.json")
+        raise UserError(f"{folder} was not made by `regard prepare`: it has no data.json")
     try:
         report: Json = read_json(path)
         report["config"], report["corpora"], report["splits"]
@@ -150,7 +150,7 @@ def pair_weights(corpora: Sequence[Json]) -> npt.NDArray[np.float64]:
 
 
 def print_report(report: DataReport, console: Console) -> None:
-    """Print the report: a table, then what is worth a second look."""
+    """Print the report: a table, then dropped texts and leakage."""
     languages = [] if report.is_plain else [escape(report.src_lang or "source"), escape(report.tgt_lang or "target")]
     table = Table()
     table.add_column("split", no_wrap=True)
@@ -184,4 +184,4 @@ def print_report(report: DataReport, console: Console) -> None:
                 f"{leakage.count:,} {name} pairs, {leakage.exact:,} stand in the training text to the letter; "
                 f"{leakage.near[0]:,} sources and {leakage.near[1]:,} targets"
             )
-        console.print(f"leakage: of {found} but for case and punctuation", markup=False)
+        console.print(f"leakage: of {found} apart from case and punctuation", markup=False)

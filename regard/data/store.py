@@ -107,7 +107,7 @@ class TextStore:
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Whether a prepared folder holds texts; others hold pairs."""
+        """Return whether a prepared folder holds plain texts; others hold pairs."""
         return _path(folder, "train", "text", "starts").exists()
 
 
@@ -127,7 +127,7 @@ def _path(folder: Path, split: str, side: Side, what: str) -> Path:
 
 
 def _offsets(path: Path, num_values: int) -> Offsets:
-    """Map the offsets of so many values; an error if the files were cut short, by a full disk or an interrupted copy."""
+    """Map the offsets of `num_values` values; raise an error if a full disk or an interrupted copy cut the files short."""
     offsets = _map(path, np.int64)
     if not len(offsets) or offsets[-1] != num_values:
         raise UserError(f"{path} and the files beside it do not belong together; prepare the text again")

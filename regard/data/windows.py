@@ -27,7 +27,7 @@ class Windows:
 
     @cached_property
     def starts(self) -> Offsets:
-        """Where each text begins in the stream, and where the stream ends."""
+        """The positions in the stream at which each text begins, and the end of the stream."""
         lengths = self.store.ids.lengths[self.texts] + 2
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
 

@@ -243,5 +243,5 @@ def _notes(text: EvaluationText, systems: Sequence[System]) -> tuple[str, ...]:
         spaced = sum(line.endswith(" .") for line in system.translations) / len(text)
         expected = sum(line.endswith(" .") for line in text.references[0]) / len(text)
         if spaced > SUSPICIOUS_PERIODS > expected:
-            notes.append(f"{spaced:.0%} of the lines of {system.name} end in ' .'; detokenise them, or BLEU is not BLEU")
+            notes.append(f"{spaced:.0%} of the lines of {system.name} end in ' .'; detokenise them, or BLEU is misleading")
     return tuple(notes)

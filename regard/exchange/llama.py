@@ -140,7 +140,7 @@ class LlamaFolder:
         config.setdefault("num_key_value_heads", config["num_attention_heads"])
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         if not isinstance(rope, dict):
-            raise UserError(f"{folder} has rotations that are no table: {rope!r}")
+            raise UserError(f"{folder} has rope parameters that are not a table: {rope!r}")
         config["rope_theta"] = rope.get("rope_theta", config.get("rope_theta", 10_000.0))
         asked = {
             "hidden_act": config["hidden_act"] == "silu",
@@ -151,7 +151,7 @@ class LlamaFolder:
         }
         for name, is_known in asked.items():
             if not is_known:
-                raise UserError(f"{folder} has {name} = {config.get(name, rope)}, which regard's language model has not")
+                raise UserError(f"{folder} has {name} = {config.get(name, rope)}, which regard does not support")
         return cls(folder, config)
 
     def subwords(self) -> Subwords:
@@ -164,7 +164,7 @@ class LlamaFolder:
         ours, theirs = ([first, PieceType.CONTROL, PieceType.CONTROL] for first in (PieceType.CONTROL, PieceType.UNKNOWN))
         if not model.has_bytes or kinds not in (ours, theirs):
             raise UserError(
-                f"{path} is not as Llama's: BOS and EOS must be 1 and 2, and what is unknown must be spelled in bytes"
+                f"{path} is not like Llama's: BOS and EOS must be 1 and 2, and unknown characters must be spelled in bytes"
             )
         return Subwords(content)
 

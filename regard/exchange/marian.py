@@ -71,7 +71,7 @@ class MarianFolder:
     @classmethod
     def open(cls, folder: Path) -> "MarianFolder":
         if not (folder / "config.json").exists():
-            raise UserError(f"{folder} is no Hugging Face folder: it has no config.json")
+            raise UserError(f"{folder} is not a Hugging Face folder: it has no config.json")
         config = _read_table(folder / "config.json")
         if "format" in config and "regard" in config:
             raise UserError(f"{folder} is a run already, and needs no importing")
@@ -93,7 +93,7 @@ class MarianFolder:
             raise UserError(f"{folder} has no numbers as pad_token_id and decoder_start_token_id, but {pad!r} and {start!r}")
         tgt_eos = tgt_eos[0] if isinstance(tgt_eos, list) and tgt_eos else tgt_eos
         if tgt_eos not in tgt_ids.values():
-            raise UserError(f"{folder} says that {tgt_eos} is the end of a sentence, a number that {tgt_path} has not")
+            raise UserError(f"{folder} says that {tgt_eos} is the end of a sentence, a number that is not in {tgt_path}")
         return cls(
             folder,
             config,
@@ -115,7 +115,7 @@ class MarianFolder:
                 raise UserError(f"{self.folder} has neither model.safetensors nor pytorch_model.bin")
         except pickle.UnpicklingError as error:
             raise UserError(
-                f"{pickled} holds more than weights, and to load it would be to run it; convert it to safetensors first"
+                f"{pickled} holds more than weights, and loading it would run code; convert it to safetensors first"
             ) from error
         except (SafetensorError, RuntimeError, EOFError) as error:
             raise UserError(f"the weights in {self.folder} are damaged: {error}") from error
@@ -205,7 +205,7 @@ def _read_ids(path: Path, *required: str) -> dict[str, int]:
         if token not in ids:
             raise UserError(f"{path} has no {token}")
     if not all(isinstance(row, int) for row in ids.values()) or len(set(ids.values())) < len(ids):
-        raise UserError(f"{path} is no vocabulary: every piece must have a number of its own")
+        raise UserError(f"{path} is not a vocabulary: every piece must have a number of its own")
     return ids
 
 

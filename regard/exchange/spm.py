@@ -56,9 +56,9 @@ class SpmModel:
             pieces = tuple(_piece(value) for number, _, value in fields if number == PIECES and isinstance(value, bytes))
             list(_inside(fields, TRAINER_SPEC))
         except (IndexError, ValueError, struct.error) as error:  # not a protocol buffer, or another message
-            raise UserError(f"{name} is no SentencePiece model") from error
+            raise UserError(f"{name} is not a SentencePiece model") from error
         if not pieces:
-            raise UserError(f"{name} is no SentencePiece model: it has no pieces")
+            raise UserError(f"{name} is not a SentencePiece model: it has no pieces")
         return cls(pieces, tuple(field for field in fields if field[0] != PIECES))
 
     @property

@@ -41,7 +41,7 @@ class Generation:
             if not 1 <= getattr(self, name) <= MOST:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1 and at most {MOST:,}")
         if self.greedy and self.num > 1:
-            raise UserError(f"the most probable text is one, and {self.num} were asked for; draw them, or ask for one")
+            raise UserError(f"greedy generation gives one text, and {self.num} were asked for; sample them, or ask for one")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def load_language(run: str | Path, *, device: str = "auto") -> "Generator":
     """Load the language model that a run trained. A checkpoint's folder is also a run."""
     loaded = load_run(run, find_device(device))
     if not isinstance(loaded.model, LanguageModel):
-        raise UserError(f"{loaded.folder} is no language model but a {loaded.config.model.kind}; use `regard translate`")
+        raise UserError(f"{loaded.folder} is not a language model but a {loaded.config.model.kind}; use `regard translate`")
     return Generator(loaded.config, loaded.tokenizer, loaded.model, loaded.model.output_weight.device)
 
 

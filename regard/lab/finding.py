@@ -23,7 +23,7 @@ class FindingTable:
     rows: tuple[tuple[TableCell, ...], ...]
 
     def __post_init__(self) -> None:
-        assert all(len(row) == len(self.columns) for row in self.rows), f"a row of {self.title.en!r} has not its columns"
+        assert all(len(row) == len(self.columns) for row in self.rows), f"{self.title.en!r}: a row does not fit its columns"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def from_json(text: str) -> tuple[Finding, ...]:
     try:
         return read_table(_File, json.loads(text)).findings
     except (json.JSONDecodeError, RecursionError) as error:
-        raise UserError(f"this is no JSON: {error}") from error
+        raise UserError(f"this is not JSON: {error}") from error
     except AssertionError as error:
         raise UserError(str(error)) from error
 

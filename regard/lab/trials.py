@@ -171,5 +171,5 @@ def _read(trial: Trial, bench: Bench) -> Outcome:
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged: {error!r}; delete it") from error
     if settings != trial.settings:
-        raise UserError(f"{path} came of other settings; choose another folder with --work, or delete it")
+        raise UserError(f"{path} came from other settings; choose another folder with --work, or delete it")
     return read_table(Outcome, outcome)

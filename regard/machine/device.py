@@ -22,7 +22,7 @@ def find_device(name: str, local_rank: int = 0) -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device).tolist()  # fails on "meta"
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"the device {name!r} is not to be had here; try --device cpu") from error
+        raise UserError(f"the device {name!r} is not available here; try --device cpu") from error
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device

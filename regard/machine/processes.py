@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among all. If it is alone, the exchanges below do nothing."""
+    """The number of this process, and of all. If it is alone, the exchanges below do nothing."""
 
     rank: int = 0
     local_rank: int = 0  # among those of this host
@@ -48,7 +48,7 @@ class Processes:
             dist.all_reduce(tensor)
 
     def from_main(self, number: int) -> int:
-        """Return the main process's number to all, once it comes here."""
+        """Return the main process's number in every process; the others wait until the main process gets here."""
         shared = torch.tensor(number, dtype=torch.int64)
         if self.count > 1:
             dist.broadcast(shared, src=0)

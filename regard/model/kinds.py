@@ -34,5 +34,5 @@ def require_transformer(model: EncoderDecoder, what: str) -> Transformer:
     if not isinstance(model, Transformer):
         raise UserError(f"{what} takes Transformers, but this is a model of kind {model.config.kind}")
     if type(model) is not Transformer:
-        raise UserError(f"{what} takes whole Transformers; this one was made without something, as an experiment")
+        raise UserError(f"{what} takes whole Transformers; this one was trained without a part, as an experiment")
     return model

@@ -1,4 +1,4 @@
-// Elements, colours, heat maps and curves, for every page. Nothing here knows a model. The studio imports this module;
+// Elements, colours, heat maps and curves, for every page; nothing here depends on a model. The studio imports this module;
 // regard/pages/template.py puts its text into pages that are one file.
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -17,7 +17,7 @@ function fill(node, attributes, children) {
 export const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** Few enough digits to read, as many as are worth it, and the same number of them in a column; whole numbers have none. */
+/** Format a number with few digits, and equally many in a column; whole numbers have no decimals. */
 export function number(value, digits = 3) {
   if (!Number.isFinite(value)) return "–";
   const size = Math.abs(value);
@@ -25,7 +25,7 @@ export function number(value, digits = 3) {
   if (size < 10 ** -digits) return value.toExponential(1).replaceAll("-", "−");
   return value.toFixed(size >= 100 ? 1 : digits).replace("-", "−");
 }
-/** The space does not break: a sign alone on a line says nothing. */
+/** Format a percentage, with a no-break space so that the sign never stands alone on a line. */
 export function percent(value) {
   if (value === 0 || value >= 0.9995) return `${Math.round(100 * value)}\u00a0%`;
   return value < 0.0005
@@ -34,11 +34,11 @@ export function percent(value) {
 }
 export const whole = value => value.toLocaleString("en");
 
-/** A subword as it is shown: without the sign for a space, or with it made visible. */
+/** Return a subword for display: without the space marker, or with a visible one. */
 export const bare = piece => piece.replaceAll("▁", "");
 export const shown = piece => piece.replaceAll("▁", "␣");
 
-/** The text of these pieces: a piece's first sign is its space, and what is no piece was spelled in bytes. */
+/** Return the text of pieces: a piece may begin with the space marker, and unknown characters are spelled in bytes. */
 export function textOf(pieces) {
   const bytes = pieces.flatMap(piece => {
     const byte = /^<0x([0-9A-F]{2})>$/.exec(piece);
@@ -53,8 +53,8 @@ function colour(name) {
 }
 const mixed = (from, to, share) => from.map((part, n) => Math.round(part + (to[n] - part) * share));
 
-/** From the card's colour to the accent, small values lifted so that they can be told from nothing; a diverging scale goes to
- * the opposite colour below 0. */
+/** Return a colour scale from the background to the accent, with small values lifted so that they differ visibly from 0; a
+ * diverging scale has the opposite colour below 0. */
 function scale({ low = 0, high = 1, diverging = false } = {}) {
   const ground = colour("--ground");
   const accent = colour("--accent");
@@ -65,7 +65,7 @@ function scale({ low = 0, high = 1, diverging = false } = {}) {
   };
 }
 
-/** A pixel a cell; the style sheet makes them larger. */
+/** Draw a heat map with one pixel a cell; the style sheet enlarges it. */
 export function heat(values, options = {}) {
   const height = values.length;
   const width = values[0].length;
@@ -90,7 +90,7 @@ export function heat(values, options = {}) {
 const textWidth = text => [...text].reduce((sum, letter) => sum + (letter.codePointAt(0) > 0x2e80 ? 12.5 : 7.6), 0);
 const short = (text, most = 14) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
 
-/** A heat map with names as long as there is room for them, and where its first cell is. */
+/** Draw a heat map with its names shortened to fit, and return it with the place of its first cell. */
 function named(values, rows, columns, side, attributes, colours) {
   const width = side * values[0].length;
   const height = side * values.length;
@@ -121,8 +121,8 @@ function named(values, rows, columns, side, attributes, colours) {
   return { picture, left, above };
 }
 
-/** A heat map to be read with the pointer or the arrow keys. `tell(row, column)` is the sentence about a cell;
- * `pick(row, column)` is called when one is chosen. */
+/** Draw a heat map to read with the pointer or the arrow keys. `tell(row, column)` returns the sentence about a cell;
+ * `pick(row, column)` is called when a cell is chosen. */
 export function matrix({ values, rows, columns, label, tell, pick, cell, fits = false, ...colours }) {
   const height = values.length;
   const width = values[0].length;
@@ -167,7 +167,7 @@ export function matrix({ values, rows, columns, label, tell, pick, cell, fits = 
   return html("figure", { class: "matrix" }, html("div", { class: "scroll" }, picture), note);
 }
 
-/** Round numbers between two others, with as many digits as their step has. */
+/** Return round numbers between two others, with as many digits as their step has. */
 export function ticks(low, high, count = 5) {
   const raw = (high - low) / count || 1;
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -181,7 +181,7 @@ export function ticks(low, high, count = 5) {
   return found.map(value => ({ value, text: value.toLocaleString("en", places).replace("-", "−") }));
 }
 
-/** A line across a chart at each of these ticks, with its number on the left. */
+/** Draw a line across a chart at each of these ticks, with its number on the left. */
 export const levels = (found, y, left, right) =>
   found.flatMap(({ value, text }) => [
     svg("line", { class: "grid", x1: left, x2: right, y1: y(value), y2: y(value) }),
@@ -190,7 +190,7 @@ export const levels = (found, y, left, right) =>
 
 const STROKES = ["--accent", "--opposite", "--third", "--soft", "--fifth", "--sixth"].map(name => `var(${name})`);
 
-/** A line for each curve, with its value at `where`, or its last one. */
+/** Draw a line of the legend for each curve, with its value at `where`, or its last one. */
 function told(drawn, axis, where) {
   return drawn.map((curve, n) => {
     const near =
@@ -209,7 +209,7 @@ function told(drawn, axis, where) {
   });
 }
 
-/** Curves over one axis: `{ name, points: [[x, y], …] }`. The legend tells the values under the pointer, else those `at`. */
+/** Draw curves over one axis: `{ name, points: [[x, y], …] }`. The legend shows values at the pointer, or else at `at`. */
 export function lines({ curves, label, axis = "", start, bottom, top, dots = false, at }) {
   const [width, height, right, above, below] = [520, 220, 12, 10, 36];
   const drawn = curves.filter(curve => curve.points.length);
@@ -259,7 +259,7 @@ export function lines({ curves, label, axis = "", start, bottom, top, dots = fal
   return html("figure", { class: "chart" }, picture, legend);
 }
 
-/** Rows of name, bar and number; a row with `pick` is a button. Negative values go to the left of a middle line. */
+/** Draw rows of name, bar and number; a row with `pick` is a button. Bars of negative values go left from a middle line. */
 export function bars(rows, { most, label } = {}) {
   const reach = most ?? Math.max(1e-9, ...rows.map(row => Math.abs(row.value)));
   const signed = rows.some(row => row.value < 0);
@@ -285,7 +285,7 @@ export function bars(rows, { most, label } = {}) {
   );
 }
 
-/** Something that is on or off, with its words beside it. */
+/** Draw a switch with its label. */
 export function onOff(isOn, attributes, ...words) {
   return html(
     "label",
@@ -295,7 +295,7 @@ export function onOff(isOn, attributes, ...words) {
   );
 }
 
-/** The steps from nothing to everything of a scale, with its ends. */
+/** Draw a colour scale with its two ends. */
 export function legend(low, high, options = {}) {
   const values = Array.from({ length: 60 }, (_, n) => (options.diverging ? -1 + (2 * n) / 59 : n / 59));
   const strip = heat([values], { ...options, low: 0, high: 1 });

@@ -114,7 +114,7 @@ class Run:
         if not self.folder.exists():
             raise UserError(f"there is no run {self.folder}{similar_path(self.folder)}")
         if not self.config_path.exists():
-            raise UserError(f"{self.folder} is no run: it has no config.json")
+            raise UserError(f"{self.folder} is not a run: it has no config.json")
         try:
             table: Json = read_json(self.config_path)
             if (stored_format := table["format"]) != FORMAT:

@@ -49,7 +49,7 @@ class _Sentence:
     steps: list[tuple[Candidate, ...]]
 
     def is_done(self, best_total: float, length: int, *, width: int, num_best: int, alpha: float) -> bool:
-        assert not math.isnan(best_total), "the model gives probabilities that are no numbers"
+        assert not math.isnan(best_total), "the model gives probabilities that are not numbers"
         if len(self.finished) >= width or best_total == -math.inf:
             return True
         if len(self.finished) < num_best:

@@ -123,11 +123,11 @@ class LocalOnly:
     def _complaint(self, headers: Headers) -> str:
         host = _host(f"//{headers.get('host', '')}")
         if not (is_this_machine(host) or host in self.names):
-            return "this server is asked under a name that it does not know; start it with --name, or with --api-key"
+            return "this server does not know the host name of this request; start it with --name, or with --api-key"
         origin = headers.get("origin")
         if origin is None or {origin, "*"} & self.origins or _host(origin) in {host, *self.names}:
             return ""
-        return "pages from elsewhere may not ask here; start the server with --cors, or with --api-key"
+        return "pages of other origins may not send requests to this server; start it with --cors, or with --api-key"
 
 
 def _host(address: str) -> str:

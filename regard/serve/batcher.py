@@ -44,7 +44,7 @@ class FullError(RefusalError):
     """The queue is full."""
 
     def __init__(self, retry_after: int) -> None:
-        super().__init__(429, "there is too much to do at the moment; try again", {"Retry-After": str(retry_after)})
+        super().__init__(429, "the server is overloaded at the moment; try again", {"Retry-After": str(retry_after)})
         self.retry_after = retry_after
 
 

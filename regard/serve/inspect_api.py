@@ -128,7 +128,7 @@ def _question(translator: Translator, asked: InspectRequest) -> Question:
         try:
             translator.ids_of(getattr(asked, name) or [], name)
         except UserError as error:  # its message repeats the subword
-            raise RefusalError(422, f"{name}: these are no subwords of this model") from error
+            raise RefusalError(422, f"{name}: these are not subwords of this model") from error
     off, scale = frozenset(Head(*head) for head in asked.heads_off), asked.score_scale
     intervention = Intervention(heads_off=off, score_scale=scale, positions=asked.positions, causal=asked.causal)
     return Question(

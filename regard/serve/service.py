@@ -59,7 +59,7 @@ class Service:
         try:
             return Search(beam=width, alpha=alpha, num_best=alternatives + 1)
         except UserError as error:
-            raise RefusalError(422, "alternatives: there are fewer than the beam is wide; widen it") from error
+            raise RefusalError(422, "alternatives: give fewer than the beam width, or a wider beam") from error
 
     def require_beam(self, beam: int) -> None:
         if beam > self.settings.limits.beam:

@@ -81,10 +81,10 @@ class ServeSettings:
             raise UserError("an API key is empty, or has characters that headers do not carry; give letters and digits")
         for origin in self.cors:
             if origin != "*" and not ORIGIN.fullmatch(origin):
-                raise UserError(f"--cors {origin} is no origin; give one like https://their.example, without a path")
+                raise UserError(f"--cors {origin} is not an origin; give one like https://their.example, without a path")
         for name in self.names:
             if not NAME.fullmatch(name):
-                raise UserError(f"--name {name} is no host; give one like translate.example")
+                raise UserError(f"--name {name} is not a host name; give one like translate.example")
 
 
 def is_every_interface(address: str) -> bool:

@@ -100,11 +100,11 @@ def require_texts(texts: Iterable[str], what: str) -> list[str]:
     found = list(texts)
     for number, text in enumerate(found, start=1):
         if not isinstance(text, str):
-            raise UserError(f"{what} {number} is no text but a {type(text).__name__}")
+            raise UserError(f"{what} {number} is not a text but a {type(text).__name__}")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:  # from JSON's escapes, or a terminal of another encoding
             raise UserError(
-                f"{what} {number} is no UTF-8 text: its character {error.start + 1} is half a surrogate pair; convert it"
+                f"{what} {number} is not UTF-8 text: its character {error.start + 1} is half a surrogate pair; convert it"
             ) from error
     return found

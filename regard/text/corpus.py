@@ -93,7 +93,7 @@ def read_lines(path: str) -> Iterator[str]:
                     f"{path}:{number}: a line of more than {MAX_LINE_BYTES:,} bytes; a text has one sentence a line"
                 )
             if b"\0" in line:
-                raise UserError(f"{path}:{number}: a zero byte; this is no text file")
+                raise UserError(f"{path}:{number}: a zero byte; this is not a text file")
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:

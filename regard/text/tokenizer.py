@@ -76,7 +76,8 @@ def _remembering(sentences: Iterable[str], failures: list[Exception]) -> Iterato
 
 
 class Cuts:
-    """The ids of a word for each lot of BPE-dropout drawn so far. Most lots give the same few ways, which saves memory."""
+    """The segmentations of a word for the lots drawn so far. A lot is a random byte that decides which merges BPE-dropout
+    leaves out. Most lots give one of few segmentations (`ways`), which saves memory."""
 
     __slots__ = ("ways", "ways_of_lots")
 
@@ -85,7 +86,7 @@ class Cuts:
         self.ways_of_lots = bytearray(LOTS)  # indices; 0: not drawn yet
 
     def remember(self, lot: int, way: tuple[int, ...]) -> None:
-        """Remember the way of a lot. Threads may interleave."""
+        """Remember the segmentation of a lot. Threads may interleave."""
         if way not in self.ways:
             self.ways.append(way)
         if (index := self.ways.index(way)) < 256:
@@ -99,7 +100,7 @@ class Subwords:
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise UserError("this is no SentencePiece model") from error
+            raise UserError("this is not a SentencePiece model") from error
         self.model = model
         self._cuts: dict[tuple[float, str], Cuts] = {}  # by dropout and word
         end = int(self._processor.piece_to_id(MARIAN))
@@ -145,8 +146,8 @@ class Subwords:
 
     def _cut(self, word: str, dropout: float, lot: int) -> tuple[int, ...]:
         """Return the ids of a word by the merges that this lot keeps, and remember those of a short word: words repeat, and
-        merging them anew would be many times slower. So a word has at most as many cuts as there are lots, the same in every
-        run; the probability of a cut is right over all words, and nearly right for each."""
+        merging them anew would be many times slower. A word therefore has at most as many segmentations as there are lots,
+        the same in every run; their probabilities are right over all words, and nearly right for each word."""
         way = tuple(self._merged(SPACE + word, dropout, random.Random(f"{word} {lot}").random))
         if len(word) <= LONGEST_KEPT:
             self._cuts.setdefault((dropout, word), Cuts()).remember(lot, way)

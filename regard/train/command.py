@@ -76,7 +76,7 @@ def _require_new(run: Run) -> None:
     """Raise an error if the folder holds anything but the files of an interrupted beginning, and remove those."""
     for path in sorted(run.folder.iterdir()):
         if not LEFTOVERS.fullmatch(path.name):
-            raise UserError(f"{run.folder} is there already and is no run: it holds {path.name}; choose another folder")
+            raise UserError(f"{run.folder} exists and is not a run: it holds {path.name}; choose another folder")
     for path in [*run.folder.glob("tokenizer*.model"), *run.folder.glob("manifest.json")]:
         path.unlink()
 
@@ -147,7 +147,8 @@ def _settled(
 
 
 def _source(given: Table) -> Run | None:
-    """The run whose weights to begin with, if any. Only dropout and a language model's context may differ from its model."""
+    """Return the run whose weights the new run begins with, if any. Only dropout and a language model's context may differ
+    from its model."""
     if not given.get("start_from"):
         return None
     source = Run(Path(given["start_from"]))

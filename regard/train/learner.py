@@ -1,4 +1,4 @@
-"""One update at a time, the same however it is cut into batches and processes."""
+"""Updates of a model, with the same result however they are split into batches and among processes."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext

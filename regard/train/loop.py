@@ -2,7 +2,7 @@
 
 Everything that an update depends on is either in the checkpoint (weights, moments, the place in the data, sums of metrics)
 or a function of the configuration and the step (order, segmentation, dropout). On one machine, a run that was killed and
-continued is therefore bit for bit the run that was not.
+continued therefore equals, bit for bit, one that was never killed.
 """
 
 import signal
@@ -69,7 +69,7 @@ class StopRequest:
 
 
 class Training:
-    """A run under way. Every process has one; that of the main process also writes and reports."""
+    """A training in progress. Every process has one; that of the main process also writes and reports."""
 
     def __init__(self, run: Run, config: RunConfig, device: torch.device, processes: Processes) -> None:
         torch.set_num_threads(config.train.threads)
@@ -147,7 +147,7 @@ class Training:
         )
 
     def steps_within(self, minutes: float) -> tuple[int, int]:
-        """The number of updates for which there is time, and how often to validate, which shall take at most a sixth of it.
+        """The number of updates for which there is time, and how often to validate, which may take at most a sixth of it.
         Both are measured, and then the run returns to its beginning."""
         weights = {name: tensor.clone() for name, tensor in self.learner.weights().items()}
         seconds: list[float] = []
@@ -188,7 +188,7 @@ class Training:
             self._writer.wait()
 
     def _step(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
-        """One update, and what is due after it."""
+        """Make one update, then write metrics, validate and save if that is due."""
         train = self.config.train
         self.place = self._update(self.place)
         self._writer.raise_error()
@@ -268,7 +268,7 @@ class Training:
             display.warn(f"{line['skipped']} of the last updates had no finite gradient and changed nothing")
         if self._loader.num_lost > self._num_lost:
             self._num_lost = self._loader.num_lost
-            display.warn(f"{self._num_lost} of the processes that make batches are gone; is memory short? The others go on")
+            display.warn(f"{self._num_lost} of the processes that make batches ended; is memory short? The others go on")
         self._skipped_in_a_row = 0 if line["tokens"] else self._skipped_in_a_row + line["skipped"]
         if self._skipped_in_a_row >= MOST_SKIPPED:
             raise UserError(

@@ -40,7 +40,7 @@ def with_kernels(config: TrainConfig, model: ModelConfig, num_processes: int) ->
 
 
 def _obstacle(config: TrainConfig, model: ModelConfig, num_processes: int) -> str | None:
-    """What keeps the kernels from training this model, if anything does."""
+    """Return the first reason for which the kernels cannot train this model, or None."""
     device = find_device(config.device)
     if device.type == "cpu" and config.kernels != "on":
         return f"the device {device}"

@@ -24,7 +24,7 @@ class Best:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingState:
-    """Where a run stands: the content of a checkpoint's `state.json`."""
+    """The progress of a run: the content of a checkpoint's `state.json`."""
 
     step: int
     place: tuple[int, int]  # of the next batch: epoch and position

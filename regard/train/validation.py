@@ -112,13 +112,13 @@ class ValidationText:
         return mean_nll(model, map(self._collated, self._batches(len(self.store))))
 
     def rehearse(self, model: SequenceModel) -> None:
-        """Take as long as the validation of a trained model, whose output ends in time."""
+        """Validate with output as long as the references, which takes as long as validating a trained model."""
         assert isinstance(model, EncoderDecoder)
         self.translate(model, at_reference_length=True)
         self.nll(model)
 
     def translate(self, model: EncoderDecoder, *, at_reference_length: bool = False) -> list[str]:
-        """Translate the first pairs' sources, in order, with output no longer than the references if so asked."""
+        """Translate the first pairs' sources, in order, with output limited to the references' lengths on request."""
         searcher = Searcher((model,))  # not kept, because it would take memory from training
         numbers = range(self.num_references)
         groups = [list(numbers)] if searcher.static is not None else self._batches(len(numbers))

@@ -353,7 +353,7 @@ class Translator:
         ids = self.tokenizer.tgt.ids(require_texts(pieces, f"{what}: piece"))
         for piece, token in zip(pieces, ids, strict=True):
             if token <= EOS_ID:
-                raise UserError(f"{what}: {piece} is no part of a text; leave it out, the end is counted anyway")
+                raise UserError(f"{what}: {piece} cannot be in a text; leave it out, the end is counted anyway")
             if token == UNK_ID and piece != self.tokenizer.tgt.pieces([UNK_ID])[0]:
-                raise UserError(f"{what}: {piece!r} is no subword of this model; is this text, not pieces?")
+                raise UserError(f"{what}: {piece!r} is not a subword of this model; is this text, not pieces?")
         return ids

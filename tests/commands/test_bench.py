@@ -30,7 +30,7 @@ def test_bench_model_prints_a_table_and_writes_the_numbers(tmp_path: Path) -> No
     ("arguments", "sentence"),
     [
         (["--preset", "huge"], "regard: there is no preset 'huge'; choose one of tiny, small, base, big\n"),
-        (["--device", "abacus"], "regard: the device 'abacus' is not to be had here; try --device cpu\n"),
+        (["--device", "abacus"], "regard: the device 'abacus' is not available here; try --device cpu\n"),
         (["--json", "/no/such/folder/x.json"], "regard: there is no folder /no/such/folder to write x.json into\n"),
     ],
 )

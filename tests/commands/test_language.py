@@ -240,7 +240,7 @@ def test_what_translators_do_is_refused_in_one_sentence(corpus: Path, whole: Pat
         (["a", "--file", "empty.txt"], "give one of them"),
         (["--file", "empty.txt"], "no prompt in"),
         (["--greedy", "--temperature", "2"], "which --greedy turns off"),
-        (["--greedy", "--num", "2"], "the most probable text is one"),
+        (["--greedy", "--num", "2"], "greedy generation gives one text"),
         (["--top-p", "0"], "top-p is 0.0"),
     ],
 )

@@ -209,7 +209,7 @@ def test_a_signal_finishes_what_is_running(number: int) -> None:
             if running.done():  # this process slept longer than the request waited
                 running = pool.submit(server.post, "/translate", asked)
         code, said = stopped(server, number)
-        assert running.result(60) == {"translatedText": STORED[0]["text"]}
+        assert running.result(600) == {"translatedText": STORED[0]["text"]}
         assert code in ((0, 130) if number == signal.SIGINT else (0,))
         assert said == ""
 

@@ -122,7 +122,7 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
         ([RUN, SOURCE, "--sample", "1", "--temperature", "0"], "the temperature is 0.0"),
         ([RUN, SOURCE, "--top-p", "0.5"], "control sampling; give --sample, too"),
         ([RUN, SOURCE, "-o", RUN], "is a folder; give a file to write to"),
-        ([RUN, SOURCE, "--device", "abacus"], "the device 'abacus' is not to be had here"),
+        ([RUN, SOURCE, "--device", "abacus"], "the device 'abacus' is not available here"),
     ],
 )
 def test_mistakes_get_one_sentence(arguments: list[str | Path], sentence: str) -> None:
@@ -157,7 +157,7 @@ def test_score_notices_what_does_not_fit(tmp_path: Path) -> None:
     one.write_text("Ich bin müde.\n", encoding="utf-8")
     result = run("score", RUN, "--src", one, "--tgt", one, "--pieces")
     assert (result.returncode, result.stdout) == (2, "")
-    assert "target 1: 'Ich' is no subword of this model" in result.stderr
+    assert "target 1: 'Ich' is not a subword of this model" in result.stderr
 
 
 def test_info_says_what_a_run_is_and_whether_it_is_intact(tmp_path: Path) -> None:

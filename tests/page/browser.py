@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright, and a page that remembers what went wrong in it."""
+"""Debian's Chromium, driven by Playwright, and a page that records its own problems."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def browsing() -> Iterator[Browser]:
 
 
 class Studio:
-    """The page of one test: where it is, what it fetched, and what it complained about."""
+    """The page of one test, with its address, its requests and its problems."""
 
     def __init__(self, page: Page, address: str) -> None:
         self.page = page
@@ -38,7 +38,7 @@ class Studio:
         page.on("request", lambda request: self.requests.append(request.url))
 
     def open(self, view: str, **state: str) -> "Studio":
-        """A view by its address; done when everything in it has come."""
+        """Open a view by its address, and wait until all of it has been drawn."""
         self.page.goto("about:blank")
         self.page.goto(f"{self.address}#{urlencode({'view': view, **state})}")
         self.page.wait_for_selector(f"#view[data-view={view}] .body")
@@ -49,14 +49,14 @@ class Studio:
         return self
 
     def click(self, selector: str) -> "Studio":
-        """And wait for the page to be drawn anew."""
+        """Click an element, and wait until the page has been redrawn."""
         drawn = self.page.get_attribute("html", "data-drawn")
         self.page.click(selector)
         self.page.wait_for_selector(f'html:not([data-drawn="{drawn}"])')
         return self.settled()
 
     def change(self, key: str, value: str) -> "Studio":
-        """A slider, a field or a choice, by its key."""
+        """Change a slider, a field or a choice, found by its key."""
         drawn = self.page.get_attribute("html", "data-drawn")
         script = '([key, value]) => { const node = document.querySelector(`[data-key="${key}"]`); node.value = value; '
         script += 'node.dispatchEvent(new Event("input")); node.dispatchEvent(new Event("change")); }'
@@ -73,11 +73,11 @@ class Studio:
         return [float(value) for value in self.all(selector, attribute)]
 
     def text(self, selector: str) -> str:
-        """With plain spaces, also where a line may not break."""
+        """Return the text of an element, with plain spaces in place of no-break spaces."""
         return self.page.inner_text(selector).replace("\xa0", " ")
 
     def download(self) -> Any:
-        """What the button for numbers gives."""
+        """Return the numbers that the page offers to download."""
         with self.page.expect_download() as coming:
             self.page.click('[data-key="numbers"]')
         return json.loads(coming.value.path().read_text(encoding="utf-8"))

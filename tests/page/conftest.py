@@ -1,4 +1,4 @@
-"""A browser, a server, and what the model computes without either."""
+"""Fixtures of the page's tests: a browser, a server, and the model's own results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ CLOSE = 10.0**-DIGITS
 
 @dataclass(frozen=True)
 class Truth:
-    """What the model computes, asked without the page."""
+    """Results of the model, computed without the page."""
 
     translator: Translator
     src_ids: list[int]
@@ -63,7 +63,7 @@ def server() -> Iterator[tuple[str, Truth]]:
 
 @pytest.fixture
 def studio(browser: Browser, server: tuple[str, Truth]) -> Iterator[Studio]:
-    """However a test ends, its page made no noise and went nowhere else."""
+    """Open a page, and check after the test that it reported no problem and made no request to another server."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     found = Studio(page, f"{server[0]}/")
     try:

@@ -1,4 +1,4 @@
-"""What the page needs of a server, and no more: its files, and answers straight from `regard.inspection`."""
+"""A minimal server for the page: its files, and answers straight from `regard.inspection`."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".s
 
 
 class Served:
-    """Runs by name, and what each question gets for an answer."""
+    """Runs by name, and the answers to questions about them."""
 
     def __init__(self, runs: dict[str, Path]) -> None:
         self.folders = runs
@@ -56,7 +56,7 @@ class Served:
             return look(translator, question)
 
     def translated(self, asked: dict[str, Any]) -> str:
-        """Line by line, by the first run for these languages."""
+        """Translate line by line, by the first run for these languages."""
         wanted = {"src_lang": asked["source"], "tgt_lang": asked["target"]}
         translator = next(one for one in self.translators.values() if languages(one) == wanted)
         search = Search(beam=asked["beam"], alpha=float(asked["alpha"]))
@@ -70,7 +70,7 @@ def languages(translator: Translator) -> dict[str, str]:
 
 
 def question_of(asked: dict[str, Any]) -> Question:
-    """JSON has one kind of number: what is a fraction here may come as a whole one."""
+    """Convert a request to a `Question`. JSON has one kind of number, so floats may arrive as integers."""
     asked = asked | {name: float(asked[name]) for name in ("alpha", "score_scale") if name in asked}
     intervention = Intervention(
         heads_off=frozenset(Head(*head) for head in asked.get("heads_off", [])),
@@ -87,7 +87,7 @@ def question_of(asked: dict[str, Any]) -> Question:
 
 @contextmanager
 def serving(runs: dict[str, Path]) -> Iterator[tuple[str, Served]]:
-    """Its address, and what stands behind it."""
+    """Start a server, and yield its address and its `Served`."""
     served = Served(runs)
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What the page draws: the picture as a file, the axes, the figure's blocks, the tree, and colours that can be read."""
+"""Tests of the page's drawings: the picture as a file, axes, blocks of the figure, the tree, and readable colours."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def words(root: ET.Element) -> list[str]:
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_picture_is_for_every_program_and_holds_every_line(studio: Studio, view: str, lang: str) -> None:
-    """No colour that only browsers know, and no text beyond the edge, however the page breaks its lines."""
+    """The file has no colour that only browsers know, and no text beyond its edge, however the page breaks lines."""
     studio.open(view, text=TEXT, lang=lang, run="one", theme="dark")
     found = studio.picture()
     assert "color(" not in found and "color-mix" not in found and "::" not in found
@@ -51,7 +51,7 @@ def test_a_paragraph_in_chinese_is_as_many_lines_as_on_the_page(studio: Studio) 
 
 
 def test_a_picture_has_room_for_what_scrolls(studio: Studio) -> None:
-    """And the page is afterwards as it was."""
+    """The page is unchanged afterwards."""
     studio.open("beam", text=TEXT, lang="en", run="one")
     scroll = '[data-scroll="tree"]'
     studio.page.eval_on_selector(scroll, "node => { node.scrollLeft = 40; }")
@@ -124,7 +124,7 @@ def test_the_figure_leads_to_the_search_by_keyboard(studio: Studio) -> None:
 
 
 def other_model(studio: Studio, **options: Any) -> None:
-    """The same model, said to be another: what the page says goes by the configuration."""
+    """Report the same model with another configuration, by which the page chooses its texts."""
 
     def answer(route: Route) -> None:
         described = route.fetch().json()
@@ -194,7 +194,7 @@ def luminance(colour: str) -> float:
 
 
 def test_doubtful_words_stand_out(studio: Studio, truth: Truth) -> None:
-    """The less probable, the stronger; and while a source word is pointed at, it is what looked at it."""
+    """Less probable words have a stronger colour; while the pointer is on a source word, colour shows attention to it."""
     studio.open("training", text=TEXT, lang="en", run="one")
     script = """nodes => nodes.map(node => { const [, alpha] = getComputedStyle(node).backgroundColor.split("/");
         return parseFloat(alpha ?? "0"); })"""

@@ -1,4 +1,4 @@
-"""What `regard look` wrote, opened from the disk: the same views, without a server."""
+"""Tests of a file that `regard look` wrote, opened from the disk: the same views, without a server."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the page must not lose while answers come and go: the sentence, the focus, half a word, and who asked what."""
+"""Tests of what the page keeps while answers arrive: the sentence, the focus, half-typed text, and pending questions."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +14,7 @@ FOCUS = "document.activeElement.dataset.key ?? document.activeElement.id"
 
 
 def hold_back(page: Page, path: str = "**/inspect") -> Callable[[], None]:
-    """What is asked from now on is not answered before this function is called."""
+    """Hold back the answers to all requests from now on; return a function that releases them."""
     waiting: list[Route] = []
 
     def keep(route: Route) -> None:
@@ -32,7 +32,7 @@ def hold_back(page: Page, path: str = "**/inspect") -> Callable[[], None]:
 
 
 def told(studio: Studio, name: str) -> str:
-    """By the address; nothing, if it does not say."""
+    """Return a value of the address, or 'nothing' if it has none."""
     found: str = studio.page.evaluate("name => new URLSearchParams(location.hash.slice(1)).get(name) ?? 'nothing'", name)
     return found
 
@@ -140,7 +140,7 @@ def test_too_wide_a_beam_is_refused_by_the_field(studio: Studio) -> None:
 
 
 def test_the_end_can_be_chosen_anywhere(studio: Studio, truth: Truth) -> None:
-    """Also before the first word: then the translation is empty."""
+    """If it is chosen before the first word, the translation is empty."""
     studio.open("translate", text=TEXT, run="one", prefix_pieces=truth.translator.tokenizer.tgt.pieces(truth.tgt_ids)[0])
     studio.page.evaluate("import('./page/state.js').then(found => found.set({ target_pieces: '</s>' }))")
     studio.page.wait_for_selector(".output[data-words='</s>']")
@@ -154,7 +154,7 @@ def test_the_end_can_be_chosen_anywhere(studio: Studio, truth: Truth) -> None:
 
 
 def test_a_prefix_is_not_what_switching_off_changes(studio: Studio) -> None:
-    """What is compared begins the same with all heads and without some."""
+    """The translations with all heads and without some begin with the same prefix."""
     studio.open("heads", text=TEXT, run="one", prefix="I", off="cross.1.0")
     assert studio.all("dd[data-text]", "data-text")[0].startswith("I")
     studio.open("positions", text=TEXT, run="one", prefix="I", target="Rice.", positions="off", lang="en")

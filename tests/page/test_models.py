@@ -1,4 +1,4 @@
-"""Models unlike the one in the other tests, and addresses that nobody meant: every view draws, and nothing complains."""
+"""Tests of models unlike the one in the other tests, and invalid addresses: every view draws, without errors."""
 
 import re
 import shutil

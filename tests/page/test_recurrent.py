@@ -1,5 +1,5 @@
-"""RNNs in the studio, in both languages: their own map, the numbers of their `Trace`, and a sentence instead of what they
-have not."""
+"""Tests of RNNs in the studio, in both languages: their own map, the numbers of their `Trace`, and a sentence for each part
+that they lack."""
 
 import math
 from collections.abc import Iterator
@@ -221,7 +221,7 @@ def test_a_file_about_an_rnn(browser: Browser, folder: Path, tmp_path: Path, run
 
 
 def test_what_stands_on_the_page_is_not_what_was_taken_out(browser: Browser, tmp_path: Path) -> None:
-    """A Transformer that is not the paper's is told so, and its formulas are its own."""
+    """The page describes a Transformer that lacks a part as such, with the formulas of what is left."""
     tokenizer = make_tokenizer()
     without: dict[str, dict[str, Any]] = {
         "scale": {"ablation": "scale"},

@@ -1,4 +1,4 @@
-"""The page from `regard serve` itself: what `stub.py` answers, the real server answers, under its own rules for browsers."""
+"""Tests of the page from `regard serve` itself, which answers as `stub.py` does, under its own rules for browsers."""
 
 import pytest
 from playwright.sync_api import Browser

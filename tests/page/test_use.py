@@ -1,4 +1,4 @@
-"""What a person does on the page: types, points, presses keys, shares an address; and what the page must never do."""
+"""Tests of the page in use: typing, pointing, keys, shared addresses; and of what the page must never do."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, needs_chromium]
 
 
 def test_a_run_in_training_is_followed(browser: Browser, tmp_path: Path) -> None:
-    """A line that is written while the page looks appears in it."""
+    """A line of metrics that is written while the page is open appears on it."""
     folder = tmp_path / "run"
     shutil.copytree(RUN, folder)
     lines = read_lines(folder / "metrics.jsonl")
@@ -102,7 +102,7 @@ def test_the_keyboard_is_enough(studio: Studio) -> None:
 
 
 def test_a_view_is_in_its_address(studio: Studio) -> None:
-    """Reloaded, it is the same; and the browser's button goes back."""
+    """The view is the same after a reload, and the browser's back button returns to it."""
     studio.open("heads", text=TEXT, lang="zh", run="one")
     studio.click('[data-key="site-encoder"]').click('[data-key="head-0-3"]').click('[data-key="theme"]')
     before = studio.text("#view"), studio.page.evaluate("document.documentElement.dataset.theme")
@@ -129,7 +129,7 @@ def test_both_languages_say_everything(studio: Studio) -> None:
 
 
 def test_every_word_is_used() -> None:
-    """As it stands, or put together of parts: `${view}.title` may be any view's, and a kind of model may have its own."""
+    """A key is used as it is or built from parts: `${view}.title` may be any view's, and kinds of models have their own."""
     sources = {path.name: path.read_text(encoding="utf-8") for path in PAGE.glob("*.js")}
     said_by = [sources.pop(name) for name in ("english.js", "english_others.js")]
     keys = [key for file in said_by for key in re.findall(r'^  "?([\w.-]+)"?:', file, re.MULTILINE)]
@@ -144,7 +144,7 @@ def test_every_word_is_used() -> None:
 
 
 def test_pieces_are_put_together_again(studio: Studio, truth: Truth) -> None:
-    """Also those that are bytes: what a translation is to begin with is text."""
+    """Pieces that are bytes are joined as well, because a prefix is given as text."""
     studio.open("translate", text=TEXT)
     subwords = truth.translator.tokenizer.tgt
     for text in (TEXT, "5 € für 你好", "naïve ▲"):

@@ -1,5 +1,5 @@
-"""Every view, in both languages, in a real browser: it shows the numbers of `Trace`, says nothing on the console, and asks
-nobody but its own server."""
+"""Tests of every view, in both languages, in a real browser: it shows the numbers of `Trace`, writes nothing to the console,
+and sends requests to its own server only."""
 
 import math
 import xml.etree.ElementTree as ET
@@ -216,7 +216,7 @@ def test_a_picture_is_an_svg_with_the_words_of_the_view(studio: Studio, view: st
 
 
 def test_head_maps_are_of_the_search_that_was_asked_for(studio: Studio, truth: Truth) -> None:
-    """Another translation, another picture."""
+    """Another translation gives another picture."""
     studio.open("heads", text=TEXT, run="one", target="I love you.")
     seen = look(truth.translator, Question(text=TEXT, target="I love you."))
     assert studio.download()["attention"] == seen["attention"]["cross"]

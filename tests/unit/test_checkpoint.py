@@ -162,10 +162,10 @@ def test_publishing_may_stop_anywhere(run: Run, stops_at: int, monkeypatch: pyte
 
 
 def test_foreign_and_damaged_runs_are_named(run: Run) -> None:
-    with pytest.raises(ValueError, match=r"is no run: it has no config\.json"):
+    with pytest.raises(ValueError, match=r"is not a run: it has no config\.json"):
         run.read_config()
     run.config_path.write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"config\.json is no JSON"):
+    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
         run.read_config()
     run.config_path.write_text(json.dumps({"format": 1, "regard": "0.1.0", "weights": {"what": "best"}}), encoding="utf-8")
     with pytest.raises(DamagedError, match=r"config\.json is damaged: KeyError"):

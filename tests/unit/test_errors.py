@@ -28,7 +28,7 @@ ALLOWED = {
     "bench/doctor.py:RuntimeError": "of torch and its drivers; what else it was is raised again",
     "evaluate/metrics.py:RuntimeError": "of sacreBLEU's tokenizers",
     "text/tokenizer.py:RuntimeError": "of SentencePiece; what our iterator raised is raised again",
-    "exchange/spm.py:ValueError": "of bytes that are no SentencePiece model",
+    "exchange/spm.py:ValueError": "of bytes that are not a SentencePiece model",
     "exchange/marian.py:RuntimeError": "of torch, about tensors from elsewhere",
     "demo/command.py:LookupError": "of a torn report, which is made anew",
     "text/corpus.py:LookupError": "of expat, which knows no such encoding",

@@ -188,7 +188,7 @@ class Surprise:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        ({"config.json": None}, "is no Hugging Face folder"),
+        ({"config.json": None}, "is not a Hugging Face folder"),
         ({"config.json": {"model_type": "t5"}}, "holds a t5 model; only marian"),
         ({"config.json": {"activation_function": "gelu_new"}}, "the activation gelu_new"),
         ({"config.json": {"decoder_ffn_dim": 7}}, "encoder_ffn_dim 48 and decoder_ffn_dim 7"),
@@ -197,7 +197,7 @@ class Surprise:
         ({"config.json": {"eos_token_id": []}, "generation_config.json": None}, "is the end of a sentence"),
         ({"config.json": {"activation_function": ["relu"]}}, "the activation"),
         ({"config.json": {"max_position_embeddings": None}}, "max_tokens must be a whole number"),
-        ({"config.json": b"9" * 5000}, "is no JSON"),
+        ({"config.json": b"9" * 5000}, "is not JSON"),
         ({"config.json": {"d_model": 64}}, "do not fit its config.json"),
         ({"config.json": {"encoder_layers": 9}}, "have no model.encoder.layers.2"),
         ({"config.json": {"eos_token_id": 9999}, "generation_config.json": None}, "9999 is the end of a sentence"),
@@ -206,7 +206,7 @@ class Surprise:
         ({"vocab.json": {"zzz": 0}}, "a number of its own"),
         ({"tokenizer_config.json": {"separate_vocabs": True}}, "no target_vocab.json"),
         ({"tokenizer_config.json": {"unk_token": "<what>"}}, "has no <what>"),
-        ({"source.spm": b"?"}, "source.spm is no SentencePiece model"),
+        ({"source.spm": b"?"}, "source.spm is not a SentencePiece model"),
         ({"pytorch_model.bin": None}, "neither model.safetensors nor pytorch_model.bin"),
         ({"pytorch_model.bin": b"?"}, "more than weights|damaged"),
         ({"model.safetensors": b"?"}, "damaged"),
@@ -232,7 +232,7 @@ def test_what_is_wrong_is_told_in_a_sentence(
 def test_a_pickle_is_not_run(whole_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(whole_folder, tmp_path / "theirs")
     torch.save({"model.shared.weight": Surprise()}, tmp_path / "theirs" / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="to load it would be to run it"):
+    with pytest.raises(ValueError, match="loading it would run code"):
         import_marian(tmp_path / "theirs", tmp_path / "ours")
     assert capsys.readouterr().out == ""
 

@@ -34,10 +34,10 @@ def test_other_pieces_keep_the_normalisation_and_get_the_special_ids() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 20, b"no model at all", b"\x0a\x7f\x0a", b"\x12\x00"])
 def test_what_is_no_model_is_told_in_a_sentence(content: bytes) -> None:
-    with pytest.raises(ValueError, match="some file is no SentencePiece model"):
+    with pytest.raises(ValueError, match="some file is not a SentencePiece model"):
         SpmModel.parse(content, "some file")
 
 
 def test_a_model_that_was_cut_off() -> None:
-    with pytest.raises(ValueError, match="is no SentencePiece model"):
+    with pytest.raises(ValueError, match="is not a SentencePiece model"):
         SpmModel.parse(subwords(400, 1).model[:-7], "x")

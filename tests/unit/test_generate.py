@@ -119,7 +119,7 @@ def test_runs_of_the_other_kind_say_what_they_are(tmp_path: Path) -> None:
     write_run(tmp_path / "translator", make_translator(tokenizer), tokenizer)
     with pytest.raises(ValueError, match="language is a language model and does not translate; use `regard generate`"):
         load(tmp_path / "language")
-    with pytest.raises(ValueError, match="translator is no language model but a transformer; use `regard translate`"):
+    with pytest.raises(ValueError, match="translator is not a language model but a transformer; use `regard translate`"):
         load_language(tmp_path / "translator")
 
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_asked(settings: dict[str, Any], complaint: str) -> None:
 
 @pytest.mark.parametrize(
     ("prompts", "complaint"),
-    [("Once", "give a list, not one prompt"), (["a", "\udc80"], "prompt 2 is no UTF-8")],
+    [("Once", "give a list, not one prompt"), (["a", "\udc80"], "prompt 2 is not UTF-8")],
 )
 def test_what_is_no_list_of_prompts(generator: Generator, prompts: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):

@@ -229,7 +229,7 @@ def test_what_cannot_be_looked_at_is_said(translator: Translator) -> None:
         look(translator, Question(text="Reis", target="rice " * 200))
     with pytest.raises(ValueError, match="so there is no part 1"):
         look(translator, Question(text="Reis", part=1))
-    with pytest.raises(ValueError, match="prefix: </s> is no part of a text"):
+    with pytest.raises(ValueError, match="prefix: </s> cannot be in a text"):
         look(translator, Question(text="Reis", prefix_pieces=("</s>",)))
     with pytest.raises(ValueError, match="there is no head 9"):
         look_at_head(translator, QUESTION, Head("cross", 0, 9))

@@ -56,7 +56,7 @@ def test_json_and_back_is_the_same_to_the_last_digit_and_kind() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[]", "must be a table"),
         ('{"finding": []}', "did you mean findings"),
         ('{"findings": [{"name": "x"}]}', r"findings\[0\].claims is missing"),

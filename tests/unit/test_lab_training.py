@@ -173,7 +173,7 @@ def test_what_was_tried_before_is_not_tried_again(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(trials, "attempt", None)
     bench = bench_of(["a"], tmp_path)
     assert [one.name for one in outcomes(tried, bench)] == ["lr-0.001", "lr-0.002"]
-    with pytest.raises(ValueError, match=r"lr-0\.001-1\.json came of other settings"):
+    with pytest.raises(ValueError, match=r"lr-0\.001-1\.json came from other settings"):
         list(outcomes([replace(tried[0], settings={"train": {"steps": 7}})], bench))
 
 

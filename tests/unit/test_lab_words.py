@@ -128,7 +128,7 @@ def test_a_table_has_a_heading_for_each_column(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setitem(texts(language)["experiments"], "made", made)
     [table] = told("made", (), Result("held", tables={"t": TableData([(1, 2.5)], columns=["b"])})).tables
     assert [column.en for column in table.columns] == ["a", "b"]
-    with pytest.raises(AssertionError, match="has not its columns"):
+    with pytest.raises(AssertionError, match="does not fit its columns"):
         told("made", (), Result("held", tables={"t": TableData([(1, 2.5)])}))
 
 

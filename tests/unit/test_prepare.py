@@ -101,7 +101,7 @@ def test_a_file_that_was_cut_short_is_named(config: DataConfig, tmp_path: Path, 
 @pytest.mark.parametrize("content", ["{", "{}", "[]"])
 def test_a_report_that_is_damaged_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "data.json").write_text(content)
-    with pytest.raises(UserError, match=r"data\.json is (no JSON|damaged)"):
+    with pytest.raises(UserError, match=r"data\.json is (not JSON|damaged)"):
         read_report(tmp_path)
 
 

@@ -20,7 +20,7 @@ def test_a_thread_writes_while_its_owner_goes_on() -> None:
     writer, gate, done = Writer(beside=True), threading.Event(), list[str]()
 
     def work() -> None:
-        gate.wait(30)
+        gate.wait(600)
         done.append("written")
 
     writer.do(work)
@@ -51,7 +51,7 @@ def test_who_is_interrupted_while_waiting_may_wait_again(monkeypatch: pytest.Mon
     writer, gate, done = Writer(beside=True), threading.Event(), list[str]()
 
     def work() -> None:
-        gate.wait(30)
+        gate.wait(600)
         done.append("written")
 
     def interrupted() -> None:

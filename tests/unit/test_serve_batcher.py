@@ -36,7 +36,7 @@ class Gated(Translator):
     ) -> Iterator[tuple[int, Translation]]:
         self.batches.append([source.text for source in sources])
         self.entered.set()
-        assert self.gate.wait(60)
+        assert self.gate.wait(600)
         if POISON in self.batches[-1]:
             raise RuntimeError("this is expected")
         return super().translate_encoded(sources, *others, **named)
@@ -71,10 +71,10 @@ def texts_of(translations: list[Translation]) -> list[str]:
 
 def test_what_waits_is_translated_together(batcher: Batcher, gated: Gated, plain: Translator) -> None:
     first = batcher.translate(asked(gated), gated.encode(SENTENCES[:1]))
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(600)
     others = [batcher.translate(asked(gated), gated.encode([sentence])) for sentence in SENTENCES[1:]]
     gated.gate.set()
-    found = [texts_of(one.result(60)) for one in (first, *others)]
+    found = [texts_of(one.result(600)) for one in (first, *others)]
     assert gated.batches == [SENTENCES[:1], SENTENCES[1:]]
     assert found == [[text] for text in texts_of(plain.translate(SENTENCES))]
     metrics = batcher.measurements.text(batcher.waiting())
@@ -88,30 +88,30 @@ def test_others_are_waited_for(gated: Gated) -> None:
     gated.gate.set()
     futures = [batcher.translate(asked(gated), gated.encode([sentence])) for sentence in SENTENCES]
     for future in futures:
-        future.result(60)
+        future.result(600)
     assert len(gated.batches) < len(SENTENCES) / 2
     batcher.close(10.0)
 
 
 def test_only_equal_searches_share_a_batch(batcher: Batcher, gated: Gated) -> None:
     first = batcher.translate(asked(gated), gated.encode(SENTENCES[:1]))
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(600)
     wide = [batcher.translate(asked(gated, beam=6), gated.encode([sentence])) for sentence in SENTENCES[1:4]]
     usual = [batcher.translate(asked(gated), gated.encode([sentence])) for sentence in SENTENCES[4:6]]
     gated.gate.set()
     for future in (first, *wide, *usual):
-        future.result(60)
+        future.result(600)
     assert gated.batches[1:] == [SENTENCES[1:4], SENTENCES[4:6]]
 
 
 def test_a_long_request_does_not_keep_a_short_one_waiting(gated: Gated) -> None:
     batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=30, queue_tokens=10_000), 1024, Measurements("test"))
     long = batcher.translate(asked(gated), gated.encode(SENTENCES * 3))
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(600)
     short = batcher.translate(asked(gated), gated.encode(["Kurz."]))
     gated.gate.set()
-    short.result(60)
-    assert len(long.result(60)) == 3 * len(SENTENCES)
+    short.result(600)
+    assert len(long.result(600)) == 3 * len(SENTENCES)
     assert "Kurz." in gated.batches[1]
     assert len(gated.batches) > 6
     batcher.close(10.0)
@@ -119,7 +119,7 @@ def test_a_long_request_does_not_keep_a_short_one_waiting(gated: Gated) -> None:
 
 def test_answers_are_in_the_order_of_the_texts(plain: Translator) -> None:
     small = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), 1024, Measurements("test"))
-    found = texts_of(small.translate(asked(plain), plain.encode(SENTENCES)).result(60))
+    found = texts_of(small.translate(asked(plain), plain.encode(SENTENCES)).result(600))
     assert found == texts_of(plain.translate(SENTENCES))
     small.close(10.0)
 
@@ -127,7 +127,7 @@ def test_answers_are_in_the_order_of_the_texts(plain: Translator) -> None:
 def test_too_much_is_sent_away_until_there_is_room(gated: Gated) -> None:
     batcher = Batcher(Queue(wait_seconds=0.0, queue_tokens=40), 1024, Measurements("test"))
     running = batcher.translate(asked(gated), gated.encode(SENTENCES[:1]))
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(600)
     waiting = [
         batcher.translate(asked(gated), gated.encode(SENTENCES)) for _ in range(2)
     ]  # each counts for half of the queue
@@ -138,7 +138,7 @@ def test_too_much_is_sent_away_until_there_is_room(gated: Gated) -> None:
     later = batcher.translate(asked(gated), gated.encode(SENTENCES[:1]))
     gated.gate.set()
     for future in (running, waiting[1], later):
-        assert future.result(60)
+        assert future.result(600)
     assert batcher.waiting()["queue_tokens"] == 0
     batcher.close(10.0)
 
@@ -146,11 +146,11 @@ def test_too_much_is_sent_away_until_there_is_room(gated: Gated) -> None:
 def test_large_requests_leave_room_as_they_are_worked_off(gated: Gated) -> None:
     batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=60, queue_tokens=120), 1024, Measurements("test"))
     large = [batcher.translate(asked(gated), gated.encode(SENTENCES * 2)) for _ in range(2)]
-    assert gated.entered.wait(10)  # the first batch is taken, and its share of the queue is free
+    assert gated.entered.wait(600)  # the first batch is taken, and its share of the queue is free
     small = batcher.translate(asked(gated), gated.encode(["a"]))
     gated.gate.set()
     for future in (*large, small):
-        assert future.result(60)
+        assert future.result(600)
     assert batcher.waiting()["queue_tokens"] == 0
     batcher.close(10.0)
 
@@ -159,11 +159,11 @@ def test_a_request_that_comes_in_several_calls_counts_once(gated: Gated) -> None
     """It fits into an empty queue, however large; a single call would count for half of it."""
     batcher = Batcher(Queue(wait_seconds=0.0, queue_tokens=60), 1024, Measurements("test"))
     running = batcher.translate(asked(gated), gated.encode(["a"]))
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(600)
     wanted = [batcher.translate(asked(gated, beam=width), gated.encode(SENTENCES * 2), among=3) for width in (1, 2, 3)]
     gated.gate.set()
     for future in (running, *wanted):
-        assert future.result(60)
+        assert future.result(600)
     batcher.close(10.0)
 
 
@@ -173,7 +173,7 @@ def test_what_could_never_be_done_in_time_is_not_begun(plain: Translator) -> Non
     measurements.add_batch("run", 1, 10, 10.0, 1.0)  # a second for 10 tokens
     with pytest.raises(TooLargeError):
         batcher.translate(asked(plain), plain.encode(SENTENCES * 5))
-    assert len(batcher.translate(asked(plain), plain.encode(SENTENCES[:4])).result(60)) == 4
+    assert len(batcher.translate(asked(plain), plain.encode(SENTENCES[:4])).result(600)) == 4
     batcher.close(10.0)
 
 
@@ -184,14 +184,14 @@ def test_only_a_device_that_fails_at_every_text_is_told_of(
     gated.gate.set()
     for _ in range(10):
         with pytest.raises(FaultError):
-            batcher.translate(asked(gated), gated.encode([POISON])).result(60)
+            batcher.translate(asked(gated), gated.encode([POISON])).result(600)
         assert batcher.is_able
     with monkeypatch.context() as patch:
         patch.setattr(Translator, "translate_encoded", lambda *_, **__: [1 / 0])
         with pytest.raises(FaultError):
-            batcher.translate(asked(gated), gated.encode(SENTENCES[:1])).result(60)
+            batcher.translate(asked(gated), gated.encode(SENTENCES[:1])).result(600)
         assert not batcher.is_able
-    assert batcher.translate(asked(gated), gated.encode(SENTENCES[:1])).result(60)
+    assert batcher.translate(asked(gated), gated.encode(SENTENCES[:1])).result(600)
     assert batcher.is_able
 
 
@@ -202,9 +202,9 @@ def test_the_worker_survives_a_fault_wherever_it_is(
     with monkeypatch.context() as patch:
         patch.setattr(Batcher, broken, lambda *_: [1 / 0])
         with pytest.raises(FaultError):
-            batcher.translate(asked(plain), plain.encode(SENTENCES[:2])).result(60)
+            batcher.translate(asked(plain), plain.encode(SENTENCES[:2])).result(600)
     assert batcher.waiting()["queue_tokens"] == batcher.waiting()["queue_requests"] == 0
-    assert batcher.translate(asked(plain), plain.encode(SENTENCES[:2])).result(60)
+    assert batcher.translate(asked(plain), plain.encode(SENTENCES[:2])).result(600)
     assert batcher.is_able
     assert "regard_faults_total 0" not in batcher.measurements.text({})
 
@@ -213,31 +213,31 @@ def test_too_few_answers_are_a_fault(batcher: Batcher, plain: Translator, monkey
     with monkeypatch.context() as patch:
         patch.setattr(Batcher, "_answers", lambda *_: [])
         with pytest.raises(FaultError):
-            batcher.translate(asked(plain), plain.encode(SENTENCES[:1])).result(60)
-    assert batcher.translate(asked(plain), plain.encode(SENTENCES[:1])).result(60)
+            batcher.translate(asked(plain), plain.encode(SENTENCES[:1])).result(600)
+    assert batcher.translate(asked(plain), plain.encode(SENTENCES[:1])).result(600)
 
 
 def test_too_many_are_sent_away(gated: Gated) -> None:
     batcher = Batcher(Queue(wait_seconds=0.0, queue_requests=3), 1024, Measurements("test"))
     running = batcher.translate(asked(gated), gated.encode(["a"]))
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(600)
     waiting = [batcher.translate(asked(gated, beam=width), gated.encode(["a"])) for width in (1, 2, 3)]
     with pytest.raises(FullError):
         batcher.translate(asked(gated), gated.encode(["a"]))
     gated.gate.set()
     for future in (running, *waiting):
-        assert future.result(60)
+        assert future.result(600)
     batcher.close(10.0)
 
 
 def test_what_is_given_up_is_not_translated(gated: Gated) -> None:
     batcher = Batcher(Queue(wait_seconds=0.0, batch_tokens=20), 1024, Measurements("test"))
     given_up = batcher.translate(asked(gated), gated.encode(SENTENCES))
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(600)
     assert given_up.cancel()
     after = batcher.translate(asked(gated), gated.encode(["Danach."]))
     gated.gate.set()
-    after.result(60)
+    after.result(600)
     with pytest.raises(CancelledError):
         given_up.result(1)
     assert gated.batches == [gated.batches[0], ["Danach."]]
@@ -246,20 +246,20 @@ def test_what_is_given_up_is_not_translated(gated: Gated) -> None:
 
 def test_who_fails_fails_alone(batcher: Batcher, gated: Gated, plain: Translator) -> None:
     first = batcher.translate(asked(gated), gated.encode(SENTENCES[:1]))
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(600)
     good = batcher.translate(asked(gated), gated.encode(SENTENCES[1:3]))
     bad = batcher.translate(asked(gated), gated.encode([SENTENCES[3], POISON, POISON]))
     gated.gate.set()
-    assert texts_of(good.result(60)) == texts_of(plain.translate(SENTENCES[1:3]))
+    assert texts_of(good.result(600)) == texts_of(plain.translate(SENTENCES[1:3]))
     with pytest.raises(FaultError):
-        bad.result(60)
-    assert first.result(60)
+        bad.result(600)
+    assert first.result(600)
     assert batcher.is_able
 
 
 def test_closing_finishes_what_waits_and_takes_no_more(batcher: Batcher, gated: Gated) -> None:
     futures = [batcher.translate(asked(gated), gated.encode([sentence])) for sentence in SENTENCES]
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(600)
     assert not batcher.close(0.0)
     with pytest.raises(ClosedError):
         batcher.translate(asked(gated), gated.encode(SENTENCES))
@@ -272,11 +272,11 @@ def test_closing_finishes_what_waits_and_takes_no_more(batcher: Batcher, gated: 
 def test_looks_are_those_of_inspection(batcher: Batcher, plain: Translator) -> None:
     question = Question(text=SENTENCES[0])
     want = Look("run", plain, question)
-    assert batcher.look(want).result(60) == [look(plain, question)]
+    assert batcher.look(want).result(600) == [look(plain, question)]
     head = Head("cross", 1, 2)
-    assert batcher.look(replace(want, head=head)).result(60) == [look_at_head(plain, question, head)]
+    assert batcher.look(replace(want, head=head)).result(600) == [look_at_head(plain, question, head)]
     with pytest.raises(ValueError, match="nothing to look at"):
-        batcher.look(replace(want, question=Question(text=" "))).result(60)
+        batcher.look(replace(want, question=Question(text=" "))).result(600)
 
 
 def test_no_texts_need_no_turn(batcher: Batcher, plain: Translator) -> None:

@@ -87,7 +87,7 @@ def test_later_tables_win_and_lists_are_replaced() -> None:
 
 def test_toml_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("[train\nwarmup = 3", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"mine\.toml is no TOML: .*line 1"):
+    with pytest.raises(ValueError, match=r"mine\.toml is not TOML: .*line 1"):
         read_toml(tmp_path / "mine.toml")
 
 
@@ -114,12 +114,12 @@ def test_what_no_program_can_hold_is_refused(table: dict[str, object], sentence:
 def test_what_is_no_toml_for_whatever_reason_is_text(value: str, tmp_path: Path) -> None:
     assert parse_setting(f"a={value}") == {"a": value}
     (tmp_path / "a.toml").write_text(f"a={value}")
-    with pytest.raises(UserError, match="is no TOML"):
+    with pytest.raises(UserError, match="is not TOML"):
         read_toml(tmp_path / "a.toml")
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"9" * 5000, b"[" * 100_000])
 def test_what_is_no_json_for_whatever_reason_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"a\.json is no JSON"):
+    with pytest.raises(UserError, match=r"a\.json is not JSON"):
         read_json(tmp_path / "a.json")

@@ -67,7 +67,7 @@ def test_a_vocabulary_is_no_larger_than_the_text_supports(subwords: Subwords) ->
         learn_subwords(["ab"], 200)
     with pytest.raises(ValueError, match=r"a vocabulary of 262 cannot hold the characters of this text; give at least \d+"):
         learn_subwords(sentences(1), 262)
-    with pytest.raises(ValueError, match="this is no SentencePiece model"):
+    with pytest.raises(ValueError, match="this is not a SentencePiece model"):
         Subwords(b"nonsense")
 
 

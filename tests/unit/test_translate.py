@@ -195,7 +195,7 @@ def test_a_translation_begins_as_it_is_told(translator: Translator) -> None:
     assert (long.num_parts, long.text[:6]) == (12, "We are")
     [scored] = translator.score(["Ich bin müde."], [" ".join(translations[0].pieces)], pieces=True)
     assert scored.log_prob == pytest.approx(translations[0].log_prob, abs=1e-4)
-    with pytest.raises(ValueError, match=r"target 1: </s> is no part of a text"):
+    with pytest.raises(ValueError, match=r"target 1: </s> cannot be in a text"):
         translator.score(["a"], ["▁a </s>"], pieces=True)
     with pytest.raises(ValueError, match="1 prefixes for 2 texts"):
         translator.translate(["a", "b"], prefixes=["c"])
@@ -299,7 +299,7 @@ def test_several_runs_average_what_they_say(translator: Translator, tmp_path: Pa
 
 
 def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no run"):
+    with pytest.raises(ValueError, match="is not a run"):
         load(tmp_path)
     shutil.copytree(RUN, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").write_bytes(b"something else")
@@ -449,18 +449,18 @@ def test_a_long_text_has_ended_if_all_of_its_parts_have(translator: Translator) 
 def test_half_a_character_is_refused_wherever_a_text_is_taken(translator: Translator) -> None:
     """A terminal of another encoding makes lone surrogates of input, and so do JSON's escapes."""
     whole, half = "Ich bin müde.", "m\udcfcde"
-    with pytest.raises(UserError, match="text 2 is no UTF-8 text: its character 2 is half"):
+    with pytest.raises(UserError, match="text 2 is not UTF-8 text: its character 2 is half"):
         translator.translate([whole, half])
-    with pytest.raises(UserError, match="prefix 1 is no UTF-8 text"):
+    with pytest.raises(UserError, match="prefix 1 is not UTF-8 text"):
         translator.translate([whole], prefixes=[half])
-    with pytest.raises(UserError, match="source 1 is no UTF-8 text"):
+    with pytest.raises(UserError, match="source 1 is not UTF-8 text"):
         translator.score([half], [whole])
-    with pytest.raises(UserError, match="target 1 is no UTF-8 text"):
+    with pytest.raises(UserError, match="target 1 is not UTF-8 text"):
         translator.score([whole], [half], pieces=True)
-    with pytest.raises(UserError, match="target: piece 1 is no UTF-8 text"):
+    with pytest.raises(UserError, match="target: piece 1 is not UTF-8 text"):
         translator.ids_of([half], "target")
     for question in (Question(text=half), Question(text=whole, target=half), Question(text=whole, target_pieces=(half,))):
-        with pytest.raises(UserError, match="is no UTF-8 text"):
+        with pytest.raises(UserError, match="is not UTF-8 text"):
             look(translator, question)
 
 

@@ -166,7 +166,7 @@ class BeamState(SearchState):
                 if parent >= 0:
                     found.append(self._traced(notes, step, int(parent), log_prob, alpha))
         assert not any(math.isnan(log_prob) for moves in notes[-1:] for _, _, log_prob in moves), (
-            "the model gives probabilities that are no numbers"
+            "the model gives probabilities that are not numbers"
         )
         return sorted(found, key=lambda one: -one.score)[: self.best_scores.shape[1]]
 

@@ -1,4 +1,4 @@
-// View 8: every hypothesis that the search went on with, ended or gave up.
+// View 8: the tree of beam search, with every hypothesis that was kept, finished or pruned.
 
 import { html, number, svg, textOf } from "./drawing.js";
 import * as source from "./source.js";
@@ -15,7 +15,7 @@ const x = node => LEFT + COLUMN * node.step;
 const y = node => TOP + ROW * (node.row + 0.5);
 const idOf = node => `${node.step}.${node.row}`;
 
-/** Candidates know the number of their parent among those kept in the step before; here they get to know the parent itself. */
+/** Link each candidate to its parent, which is given as an index among those kept in the step before. */
 function linked(steps) {
   let kept = [];
   return steps.map((candidates, step) => {
@@ -48,13 +48,13 @@ function tell(node) {
   });
 }
 
-/** As much as there is room for beside the numbers; Chinese letters are wider. */
+/** Shorten a text to fit beside the numbers; Chinese characters are wider. */
 function short(text) {
   const most = /[\u2e80-\uffff]/.test(text) ? 4 : 7;
   return [...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text;
 }
 
-/** From a parent's right edge, or from the beginning. */
+/** Draw the edge to a node from its parent's right side, or from the root. */
 function edge(node, isBest) {
   const from = node.from ? { x: x(node.from) + BOX, y: y(node.from) } : { x: 34, y: TOP + ROW / 2 };
   const middle = (from.x + x(node)) / 2;
@@ -97,7 +97,7 @@ function nodeOf(node, isBest, isStop, note) {
   );
 }
 
-/** One stop for the tabulator key; arrows go on from there: to the parent, its first child, the one above or below. */
+/** Move the focus by arrow keys: to the parent, the first child, or the node above or below. Tab stops at the tree once. */
 function walk(event, columns) {
   const at = event.target.dataset.key?.match(/^node-(\d+)\.(\d+)$/);
   const node = at && columns[at[1]][at[2]];

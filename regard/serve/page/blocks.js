@@ -1,4 +1,4 @@
-// What maps are drawn with: blocks that tell about themselves when they are chosen, and arrows with shapes on them.
+// Elements of the maps: blocks that show their description when chosen, and arrows labelled with tensor shapes.
 
 import { svg } from "./drawing.js";
 import { set, state } from "./state.js";
@@ -7,10 +7,10 @@ export const WIDE = 230;
 export const TALL = 42;
 export const GAP = 30;
 
-/** The one of the address; of itself, where the decoder meets the source. */
+/** Return the block that the address names; by default, the one through which the decoder sees the source. */
 export const chosenBlock = model => state.block || (model.kind === "rnn" ? "fixed.decoder" : "cross.decoder");
 
-/** An id is a kind, a stack and, where there are several, a number. */
+/** Draw a block that can be chosen. Its id is a kind, a stack and, if there are several, a number. */
 export function block(id, model, look, label, ...children) {
   const open = () => set({ block: id });
   const isChosen = chosenBlock(model) === id;
@@ -36,7 +36,7 @@ export function block(id, model, look, label, ...children) {
   );
 }
 
-/** A box with its name, and what happens inside it, around the middle x. */
+/** Draw a box centred at x, with its name and its operation. */
 export function box(id, model, { x, y, name, inside = "", width = WIDE }) {
   return block(
     id,
@@ -49,7 +49,7 @@ export function box(id, model, { x, y, name, inside = "", width = WIDE }) {
   );
 }
 
-/** What goes into a stack or comes out: a name without a box. */
+/** Draw the input or output of a stack: a name without a box. */
 export function end(id, model, { x, y, name }) {
   return block(
     id,
@@ -67,7 +67,7 @@ export function path(d, look = "") {
 
 export const shape = (label, x, y, anchor = "start") => svg("text", { class: "shape", x, y, "text-anchor": anchor }, label);
 
-/** Upwards, with what flows there on one side of it. */
+/** Draw an arrow upwards, with a label on one side. */
 export function arrow(x, from, to, label, side = 1) {
   return [
     path(`M${x} ${from}V${to + 6}`),
@@ -75,11 +75,11 @@ export function arrow(x, from, to, label, side = 1) {
   ].filter(Boolean);
 }
 
-/** As many layers as there are. */
+/** Draw the number of layers. */
 export const times = (layers, x, y, anchor) =>
   svg("text", { class: "times", x, y, "text-anchor": anchor }, `${layers} ×`);
 
-/** The ground for a map, with the tips of its arrows. */
+/** Make an empty map that defines the arrow tips. */
 export function ground(label) {
   const tip = { viewBox: "0 0 8 8", refX: 4, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" };
   const marker = svg("marker", { id: "tip", ...tip }, svg("path", { class: "tip", d: "M0 0L8 4L0 8z" }));

@@ -1,4 +1,4 @@
-// What the page says of Transformers and of the page itself, in Chinese.
+// Texts of the page in Chinese, on Transformers and on the page itself.
 
 export const chinese = {
   run: "模型",

@@ -1,4 +1,4 @@
-// 与论文不同的模型：RNN，以及去掉了某一部分的 Transformer。
+// Texts in Chinese on models that differ from the paper's: RNNs, and Transformers without one of their parts.
 
 export const chineseOthers = {
   "translate.lead.rnn":

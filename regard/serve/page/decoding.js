@@ -1,11 +1,11 @@
-// View 7: a word at a time; and teacher forcing beside autoregression (claim T1).
+// View 7: decoding word by word, and teacher forcing beside autoregression (claim T1).
 
 import { bars, html, number, percent, shown, textOf } from "./drawing.js";
 import * as source from "./source.js";
 import { FREE, piecesOf, set, state, within } from "./state.js";
 import { named, t } from "./words.js";
 
-/** What there is so far, the word that comes next, and what it could have been. */
+/** Show the prefix, the next word, and its alternatives. */
 function stepNodes(look, step) {
   const one = look.predictions[step];
   const facts = {
@@ -101,7 +101,7 @@ function cell(piece, prob, kind) {
   return node;
 }
 
-/** Two lines over the same places: what the model says when it is given the right words, and when it is given its own. */
+/** Compare two rows of predictions at the same positions: with the reference as input, and with the model's own words. */
 function bothTable(forced, free, given, parting, length) {
   const sure = one => one && Math.exp(one.log_prob);
   const told = forced.predictions.map(one => one.best[0]);
@@ -153,7 +153,7 @@ function sideBySide([forced, free], numbers) {
   ];
 }
 
-/** A translation to be given: what was typed, or another than the model's own, so that there is something to compare. */
+/** Return the reference for teacher forcing: the typed one, or one that differs from the model's own translation. */
 function referenceOf({ search, target }) {
   if (state.reference) return { text: state.reference, question: { target: state.reference, target_pieces: undefined } };
   const other = search.hypotheses.find(one => one.text && one.text !== target.text);

@@ -1,4 +1,4 @@
-// What the page says of Transformers and of the page itself, in English.
+// Texts of the page in English, on Transformers and on the page itself.
 
 export const english = {
   run: "run",

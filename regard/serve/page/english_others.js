@@ -1,4 +1,4 @@
-// What the page says of models that are not as the paper's: RNNs, and Transformers that something was taken out of.
+// Texts in English on models that differ from the paper's: RNNs, and Transformers without one of their parts.
 
 export const englishOthers = {
   "translate.lead.rnn":

@@ -1,8 +1,8 @@
-// Whatever is drawn anew, the keyboard stays where it was.
+// Keeps the keyboard focus, and half-typed text, when the page is redrawn.
 
 const silent = event => event.stopImmediatePropagation();
 
-/** What is half typed goes on in the new field, unless that has something else to say. Browsers would not call it a change. */
+/** Copy half-typed text to the new field, unless its content has changed. Browsers would fire no change event for it. */
 function carry(before, after) {
   if (before.value === before.defaultValue || after.defaultValue !== before.defaultValue) return;
   after.value = before.value;
@@ -13,13 +13,13 @@ function carry(before, after) {
   after.addEventListener("keydown", event => event.key === "Enter" && tell());
 }
 
-/** Who had the focus and is gone has it again, under the same key; it is never taken from anyone who is still there. */
+/** Redraw, then focus the element with the same key if the focused one was removed. Other elements never lose the focus. */
 export function keepingFocus(draw) {
   const before = document.activeElement;
   if (!before || before === document.body) return void draw();
   const view = before.closest("main");
   const selection = before.matches("input[type=text]") && [before.selectionStart, before.selectionEnd];
-  before.addEventListener("change", silent, true); // to be taken away is no change, though some browsers say so
+  before.addEventListener("change", silent, true); // some browsers fire a change event for a removed field
   draw();
   before.removeEventListener("change", silent, true);
   if (before.isConnected) return;

@@ -8,10 +8,10 @@ import { dot, largest } from "./vectors.js";
 import { versus } from "./without.js";
 import { t } from "./words.js";
 
-/** What the slider was set to; undefined: the model's own scale. */
+/** Return the slider's scale, or undefined for the model's own scale. */
 const chosenScale = () => (Number(state.scale) > 0 ? Math.min(Number(state.scale), 1000) : undefined);
 
-/** The gradient of softmax, diag(y) − yyᵀ: its Frobenius norm. Where it is 0, nothing is learnt. */
+/** Return the Frobenius norm of softmax's gradient, diag(y) − yyᵀ. Where it is 0, nothing is learnt. */
 const slope = weights =>
   Math.sqrt(
     weights.reduce((sum, a, i) => sum + weights.reduce((inner, b, j) => inner + ((i === j ? a : 0) - a * b) ** 2, 0), 0),
@@ -61,7 +61,7 @@ function pickers({ look, model: { model } }, chosen, rows) {
   );
 }
 
-/** The vector of an additive score weighs what query and key say together; others have none. */
+/** An additive score has a vector v, which weighs tanh(q + k). Other scores have none. */
 const isAdditive = found => found.score === "additive";
 const compared = (found, q, k) =>
   isAdditive(found) ? found.vector.reduce((sum, v, n) => sum + v * Math.tanh(q[n] + k[n]), 0) : dot(q, k);
@@ -96,7 +96,7 @@ function vectors(found, query, products, rows, columns) {
   );
 }
 
-/** What is not masked shares all the weight. */
+/** Return softmax over the scores that are not masked. */
 function weighed(scores, open) {
   const seen = scores.map((_, n) => n).filter(n => open[n]);
   const shares = softmax(seen.map(n => scores[n]));
@@ -147,7 +147,7 @@ function summed({ weights, output }, found, columns) {
   );
 }
 
-/** A slider over the scale, and what it means for this model. */
+/** Draw a slider for the scale, and explain the scale for this model. */
 function scaling(found, follow) {
   const { d_k: size, scale: usual, score } = found;
   const told = html("output");
@@ -181,7 +181,7 @@ function scaling(found, follow) {
   );
 }
 
-/** An additive score has no scale: tanh bounds what v weighs. */
+/** Explain an additive score, which has no scale because tanh bounds its terms. */
 function bounded(found, follow) {
   follow(found.scale);
   const most = found.vector.reduce((sum, v) => sum + Math.abs(v), 0);
@@ -193,7 +193,7 @@ function bounded(found, follow) {
   );
 }
 
-/** Steps 1 and 2 have the numbers of the model; from the scale on, everything follows the slider. */
+/** Show the steps of equation 1. Steps 1 and 2 have the model's numbers; from the scale on, all follow the slider. */
 function steps(found, rows, columns, numbers) {
   const query = within(state.query, rows.length - 1);
   const open = found.mask[query];

@@ -1,4 +1,4 @@
-// View 5: every head there is; one of them large; and the model without some of them.
+// View 5: every attention head of the model, one of them enlarged, and the model with some heads switched off.
 
 import { bars, entropy, heat, html, legend, matrix, mean, number, onOff, percent } from "./drawing.js";
 import { hasCausalMask, isRecurrent } from "./kinds.js";
@@ -10,14 +10,14 @@ import { t, tOf } from "./words.js";
 const SITES = ["encoder", "decoder", "cross"];
 const FOLDS = ["one", "mean", "max", "entropy"];
 
-/** Rows ask, columns answer. */
+/** Return the names of the rows, which are queries, and of the columns, which are keys. */
 export function namesOf(site, { sources, inputs }) {
   return site === "encoder" ? [sources, sources] : site === "decoder" ? [inputs, inputs] : [inputs, sources];
 }
 
 const sitesOf = ({ attention }) => SITES.filter(site => attention[site].length);
 
-/** The layer and head of the address, inside what the model has; undefined where it has no attention. */
+/** Return the layer and head of the address, limited to those of the model; undefined for a model without attention. */
 export function chosenHead(look) {
   const sites = sitesOf(look);
   if (!sites.length) return undefined;
@@ -27,7 +27,7 @@ export function chosenHead(look) {
   return { site, layer, head: within(state.head, look.attention[site][layer].weights.length - 1) };
 }
 
-/** Of one head there is no mean. */
+/** Return the ways to summarise a layer's heads; one head has no mean or maximum. */
 const foldsOf = numHeads => (numHeads > 1 ? FOLDS : ["one", "entropy"]);
 const chosenFold = numHeads => (foldsOf(numHeads).includes(state.fold) ? state.fold : "one");
 
@@ -47,7 +47,7 @@ export function siteChoice(chosen, look, model) {
   );
 }
 
-/** Where there is no attention: the vector that stands in for it. */
+/** Show, for a model without attention, the fixed vector in its place. */
 export function withoutAttention(body, { look, sources }) {
   const high = largest([look.fixed]);
   body.append(
@@ -69,7 +69,7 @@ export function withoutAttention(body, { look, sources }) {
 
 const isOne = head => other => String(other) === String(head);
 
-/** The heads of the address that the model has. */
+/** Return the heads that the address switches off and the model has. */
 function headsOff({ attention }) {
   const named = state.off.split(",").map(one => one.split("."));
   return named
@@ -84,7 +84,7 @@ function toggle(off, head) {
   set({ off: now.map(one => one.join(".")).join(",") });
 }
 
-/** A head to look at, and its switch. */
+/** Draw a small picture of a head, with its switch. */
 function tile(weights, spread, [site, layer, head], chosen, off) {
   const isOff = off.some(isOne([site, layer, head]));
   const here = mean(spread);
@@ -144,7 +144,7 @@ function grid(look, chosen, off) {
   );
 }
 
-/** One head, or the mean or the largest of a layer's. */
+/** Return one head's weights, or the mean or maximum over a layer's heads. */
 function folded(weights, head, kind) {
   if (kind === "one") return weights[head];
   const fold = kind === "max" ? values => Math.max(...values) : mean;
@@ -153,10 +153,10 @@ function folded(weights, head, kind) {
 
 const isMasked = (site, model) => site === "decoder" && hasCausalMask(model);
 
-/** How much entropy each row can have: under the causal mask a place sees those up to itself only. */
+/** Return the largest entropy of each row; under the causal mask, a position sees only those up to itself. */
 const mostOf = (masked, rows, columns) => rows.map((_, n) => Math.log(masked ? n + 1 : columns.length));
 
-/** One row a head: where it looks at one place, and where everywhere. */
+/** Draw the entropy of every query, with one row for each head. */
 function entropies(all, masked, rows, columns) {
   const most = Math.max(...mostOf(masked, rows, columns));
   const names = all.entropy.map((_, head) => String(head + 1));
@@ -204,7 +204,7 @@ function weightsOf(values, masked, rows, columns, spread) {
   ];
 }
 
-/** What to see of a layer, and whether the chosen head is on. */
+/** Draw the choice between a head and summaries of its layer, and the switch of the chosen head. */
 function choices({ site, layer, head }, off, numHeads) {
   const isOff = off.some(isOne([site, layer, head]));
   const fold = chosenFold(numHeads);
@@ -260,9 +260,9 @@ function zoom(context, chosen, off) {
   };
 }
 
-/** Each head of a layer switched off by itself: how much less probable the translation becomes. */
+/** Switch off each head of a layer by itself, and show how much less probable the translation becomes. */
 function trial({ look, askSame, later, model: { model } }, { site, layer }, off, numbers) {
-  if (isRecurrent(model)) return ""; // its only head has a switch
+  if (isRecurrent(model)) return ""; // its only head has a switch of its own
   if (state.tried !== "yes")
     return html("button", { "data-key": "try", onclick: () => set({ tried: "yes" }) }, t("heads.try", { n: layer + 1 }));
   const heads = look.attention[site][layer].weights.map((_, head) => [site, layer, head]);

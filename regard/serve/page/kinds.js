@@ -1,10 +1,10 @@
-// What a model is and what it has: nobody must be told of what is not there.
+// Properties of a model by its kind and ablation, so that no view describes a part that the model lacks.
 
 export const isRecurrent = model => model.kind.startsWith("rnn");
 export const hasPositions = model => !isRecurrent(model) && model.positions !== "none";
 export const hasCausalMask = model => !isRecurrent(model) && model.ablation !== "causal-mask";
 
-/** What the names of its own words end with, the nearest first: not every model is as the paper's. */
+/** Return the suffixes of the names of a model's own texts, the most specific first. */
 export function variants(model) {
   if (isRecurrent(model)) return [model.kind, "recurrent"];
   return [`without-${model.ablation}`, ...(model.positions === "none" ? ["without-positions"] : [])];

@@ -36,7 +36,7 @@ export function draw(body, { look, model: described }) {
     ),
   );
   if (opened !== state.block)
-    requestAnimationFrame(() => body.querySelector(".panel")?.scrollIntoView({ block: "nearest" })); // it may be far above
+    requestAnimationFrame(() => body.querySelector(".panel")?.scrollIntoView({ block: "nearest" })); // it may be off-screen
   opened = state.block;
   return { ...described, shapes: architecture.shapes(model, look) };
 }

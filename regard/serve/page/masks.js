@@ -1,4 +1,4 @@
-// View 4: what may not be seen, and what happens to earlier words when later ones are (claims M6, M8, M9).
+// View 4: the masks of padding and of later positions, and the effect of removing the causal mask (claims M6, M8, M9).
 
 import { html, matrix, number, onOff, textOf } from "./drawing.js";
 import { hasCausalMask, isRecurrent } from "./kinds.js";
@@ -21,13 +21,13 @@ function one(title, why, rows, columns, values, cell) {
   );
 }
 
-/** The last subword said otherwise: the first again, or nothing where they are the same. */
+/** Replace the last subword by the first, or drop it if they are the same. */
 function otherEnding(pieces) {
   const rest = pieces.slice(0, -1);
   return rest.length && pieces[0] !== pieces.at(-1) ? [...rest, pieces[0]] : rest;
 }
 
-/** Before the words differ: what each was given with this ending and with that. */
+/** Compare the probabilities of the words before the ending, under the two endings. */
 function beginnings(before, after) {
   const { pieces } = before.target;
   const others = after.target.pieces;
@@ -43,7 +43,7 @@ function beginnings(before, after) {
 const changeOf = one => one.other - one.log_prob;
 const largestChange = places => Math.max(0, ...places.map(one => Math.abs(changeOf(one))));
 
-/** With the mask; and beside it, where it is off, without. Who has no mask is shown as it is. */
+/** Draw the comparison with the mask and, if it is switched off, without. A model that has no mask is shown as it is. */
 function tableOf(sides, model) {
   const cells = one => {
     const moved = html("td", { class: "number tinted" }, number(changeOf(one), 4));
@@ -140,7 +140,7 @@ function experiment({ look, ask, later, model: { model } }, numbers) {
   );
 }
 
-/** Padding, where attention looks at the source of an RNN. */
+/** Draw the padding mask of an RNN's attention to the source. */
 function recurrentMasks({ sources, inputs, model: { model } }) {
   const padded = [...sources, ...Array(NUM_PADS).fill("<pad>")];
   if (model.kind !== "rnn-attention") return {};
@@ -158,7 +158,7 @@ function transformerMasks({ sources, inputs, model: { model } }) {
   const padding = table(padded.length, padded.length, (_, column) => column < sources.length);
   const causal = table(size, size, (row, column) => isOff || column <= row);
   const both = table(paddedInputs.length, paddedInputs.length, (row, column) => (isOff || column <= row) && column < size);
-  const cell = Math.max(10, Math.min(20, 190 / Math.max(padded.length, paddedInputs.length))); // the same for all three
+  const cell = Math.max(10, Math.min(20, 190 / Math.max(padded.length, paddedInputs.length))); // for all three pictures
   const why = tOf(state.causal === "off" && hasCausalMask(model) ? "masks.causal.off" : "masks.causal.why", model);
   const node = html(
     "div",

@@ -1,4 +1,4 @@
-// A view as one SVG file: its drawings as they are, its words where they stand.
+// Exports a view as one SVG file, with its drawings copied and its text at the same coordinates.
 
 const COPIED = [
   "stroke-width",
@@ -25,7 +25,7 @@ function make(tag, attributes, text) {
   return node;
 }
 
-/** `fill` or `stroke` in words that every program knows: a browser tells a mixed colour as color(srgb …), which few do. */
+/** Return `fill` or `stroke` in a form that every program reads. Browsers give mixed colours as color(srgb …). */
 function paint(name, colour) {
   if (colour === "none") return { [name]: "none" };
   context.clearRect(0, 0, 1, 1);
@@ -37,7 +37,7 @@ function paint(name, colour) {
   return alpha === 255 ? solid : { ...solid, [`${name}-opacity`]: (alpha / 255).toFixed(3) };
 }
 
-/** What the style sheet says is written out: a file has none. */
+/** Copy a drawing with its computed styles, because the file has no style sheet. */
 function styled(original) {
   const copy = original.cloneNode(true);
   const before = [original, ...original.querySelectorAll("*")];
@@ -53,7 +53,7 @@ function styled(original) {
   return copy;
 }
 
-/** A box's ground and its border, which may be on some sides only. */
+/** Draw a box's background and its border, which may be on some sides only. */
 function backdrop(into, style, { x, y, width, height }) {
   const lines = SIDES.map(side => ({
     wide: parseFloat(style[`border${side}Width`]),
@@ -107,7 +107,7 @@ function write(into, style, text, x, middle) {
   );
 }
 
-/** A text's words, and where a line breaks within one, as it may anywhere in Chinese, its parts; each with its area. */
+/** Yield a text's words with their areas; a word that a line break divides, as is usual in Chinese, in parts. */
 function* words(node) {
   const range = document.createRange();
   const area = (from, to) => {
@@ -130,7 +130,7 @@ function* words(node) {
   }
 }
 
-/** What a person has set: a browser draws it without any element in it. */
+/** Draw the value of a form control, which has no elements inside. */
 function control(into, node, style, place) {
   const { x, y, width, height } = place;
   const middle = y + height / 2;
@@ -157,7 +157,7 @@ function control(into, node, style, place) {
   }
 }
 
-/** An SVG in an SVG ends at its edge, and keeps the coordinates around it. */
+/** Return a nested SVG that clips its content and keeps the surrounding coordinates. */
 function clipped(into, { x, y, width, height }) {
   return into.appendChild(make("svg", { x, y, width, height, viewBox: `${x} ${y} ${width} ${height}` }));
 }
@@ -195,7 +195,7 @@ function draw(into, node, origin) {
   }
 }
 
-/** A paper has no scroll bars: the view gets as wide as its widest part. Returns how far each part was scrolled. */
+/** Widen the view to its widest part, because a picture cannot scroll. Return how far each part was scrolled. */
 function unfold(box) {
   const parts = [...box.querySelectorAll(".scroll, .formula")].map(node => ({ node, left: node.scrollLeft }));
   const hidden = () => Math.max(0, ...parts.map(({ node }) => node.scrollWidth - node.clientWidth));

@@ -1,4 +1,4 @@
-// View 3: the waves that tell places apart, and a model without them (claims M12 to M15).
+// View 3: the positional encodings, and the model without them (claims M12 to M15).
 
 import { html, lines, matrix, number, onOff } from "./drawing.js";
 import { hasPositions } from "./kinds.js";
@@ -94,14 +94,14 @@ function without({ look, askSame, later }, numbers) {
   );
 }
 
-/** Why there are none. */
+/** Explain why the model has no positional encodings. */
 function none(body, { look, model: { model } }) {
   const told = tOf("positions.none", model, { n: (look?.source.pieces.length ?? 0) + 1 });
   body.append(html("section", { class: "card wide" }, html("h3", {}, t("positions.none.title")), html("p", {}, told)));
   return { kind: "none" };
 }
 
-/** Sinusoids need no sentence; a table that was learnt comes with one. */
+/** Draw the view. Sinusoids need no sentence; learned positions come with the answer for one. */
 export function draw(body, context) {
   const { look } = context;
   const { d_model: width, positions: kind } = context.model.model;

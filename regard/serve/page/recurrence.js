@@ -10,9 +10,9 @@ const MIDDLE = 440;
 const DECODER = 700;
 const LEFT = 36;
 const WIDTH = 818;
-const BETWEEN = 128; // an embedding and the states above it, where the first state stands beside
-const HALF = 134; // a direction's block, where there are two
-const NARROW = 124; // a block between the stacks
+const BETWEEN = 128; // from an embedding to the states above it, where the first state is drawn beside them
+const HALF = 134; // width of a block of one of two directions
+const NARROW = 124; // width of a block between the stacks
 const VIEW_OF = {
   inputs: "subwords",
   outputs: "decoding",
@@ -31,7 +31,7 @@ const VIEW_OF = {
 const ONLY = { fixed: "rnn", cross: "rnn-attention", backwards: "rnn-attention" };
 const hasAttention = model => model.kind === "rnn-attention";
 
-/** M is what the encoder gives for a place, or C: twice as wide where it reads both ways. */
+/** Return the sizes of shapes. M is the width of the encoder's output, or of C: doubled if it reads in both directions. */
 export function shapes(model, look) {
   const Q = model.d_state;
   return {
@@ -62,7 +62,7 @@ function node(kind, where, x, y, z, model, width = WIDE) {
   return box(`${kind}.${where}`, model, { x, y, width, name: nameOf(kind, model), inside: inside(kind, where, z, model) });
 }
 
-/** From the state at one word to the next: out at the top and in again at the side. */
+/** Draw the loop from a state to the state at the next word: out at the top, in at the side. */
 function loop(x, y, outward, label) {
   const [edge, side] = [x + outward * (WIDE / 2 - 24), x + outward * (WIDE / 2 + 18)];
   return [
@@ -71,7 +71,7 @@ function loop(x, y, outward, label) {
   ];
 }
 
-/** Its tokens and their embedding; returns where the states begin. */
+/** Draw a stack's tokens and their embedding. Return where the states begin. */
 function foot(picture, where, x, bottom, z, model) {
   const n = where === "encoder" ? z.S : z.T;
   const kind = where === "encoder" ? "inputs" : "outputs";
@@ -92,7 +92,7 @@ function stack(picture, where, x, y, layers) {
   picture.append(times(layers, x + outward * (WIDE / 2 + 26), y - 50, outward < 0 ? "start" : "end"));
 }
 
-/** One reading, or two side by side. */
+/** Draw the encoder: one direction, or two side by side. */
 function encoder(picture, y, from, z, model) {
   stack(picture, "encoder", ENCODER, y, model.encoder_layers);
   if (!hasAttention(model)) {
@@ -119,7 +119,7 @@ function encoder(picture, y, from, z, model) {
   );
 }
 
-/** Between the stacks: all that the decoder sees of the source, and what it begins with. */
+/** Draw what is between the stacks: what the decoder sees of the source, and its first state. */
 function between(picture, y, z, model) {
   const kind = hasAttention(model) ? "cross" : "fixed";
   const bridge = y + TALL + 46;
@@ -194,7 +194,7 @@ function formulaOf(kind, model) {
   return kind === "linear" ? linearFormula(model) : COMMON[kind];
 }
 
-/** This sentence's numbers for a block. */
+/** Return this sentence's numbers for a block. */
 function facts(kind, where, model, look) {
   const z = shapes(model, look);
   const lengths = look.residuals[where].map(row => number(mean(row), 2));
@@ -214,7 +214,7 @@ function facts(kind, where, model, look) {
   };
 }
 
-/** All about a block: its name and formula, the formula in numbers, and the view to open. */
+/** Describe a block: its name and formula, the formula in numbers, and the view to open. */
 export function about(id, model, look) {
   const [asked, stack] = id.split(".");
   const isThere = Object.hasOwn(VIEW_OF, asked) && (!ONLY[asked] || ONLY[asked] === model.kind);
@@ -230,7 +230,7 @@ export function about(id, model, look) {
   };
 }
 
-/** The rest of the configuration, in a sentence. */
+/** Describe the rest of the configuration in a sentence. */
 export function summary(model, parameters) {
   const told = { parameters, cell: model.cell.toUpperCase(), Q: model.d_state, score: t(`score.${model.score}`) };
   return tOf("map.model", model, told);

@@ -1,11 +1,11 @@
-// View 9: what flows through the layers, what each would say, and what the feed-forward networks do.
+// View 9: the residual stream, the prediction from each layer, and the units of the feed-forward networks.
 
 import { html, legend, lines, matrix, mean, number, percent } from "./drawing.js";
 import { isRecurrent } from "./kinds.js";
 import { set, state, within } from "./state.js";
 import { named, t, tOf } from "./words.js";
 
-/** An RNN's are its layers; of its decoder, the last one's states and what is read out of them. */
+/** Return the names of a stack's rows: sub-layers; for RNNs, layers or, in the decoder, the last state and the read-out. */
 function stages(stack, model) {
   const layers = model[`${stack}_layers`];
   if (isRecurrent(model)) {
@@ -20,7 +20,7 @@ function stages(stack, model) {
   ];
 }
 
-/** How lengths change from sub-layer to sub-layer; in an RNN, how those of its last states do from word to word. */
+/** Return curves of the norms over sub-layers or, for an RNN, of its last layer's states over words. */
 function curvesOf(values, rows, stack, model) {
   if (isRecurrent(model)) {
     const at = stack === "encoder" ? values.length - 1 : 1;

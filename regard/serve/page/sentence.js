@@ -1,16 +1,16 @@
-// The sentence above every view: what is typed, and its translation as it comes.
+// The sentence above every view: the input field, and its translation as it arrives.
 
 import { html, mean, number, percent, textOf } from "./drawing.js";
 import * as source from "./source.js";
 import { ANEW, isTyping, piecesOf, set, setSoon, state, within } from "./state.js";
 import { languageName, named, t } from "./words.js";
 
-const PAUSE = 180; // milliseconds without a key, before a model is asked
+const PAUSE = 180; // milliseconds without a key press, before a request is sent
 const MOST_PARTS = 1000;
 const LIMITS = { beam: { min: 1, max: 16, step: 1 }, alpha: { min: 0, max: 5, step: 0.1 } };
 const card = {};
 let known = { text: null, parts: [] };
-let look; // the one that is drawn
+let look; // the one on the page
 
 export function questionOf({ run, text, part, target, target_pieces, prefix, prefix_pieces, beam, alpha }) {
   return {
@@ -26,7 +26,7 @@ export function questionOf({ run, text, part, target, target_pieces, prefix, pre
   };
 }
 
-/** Letters that an input method still puts together are no text to ask about. */
+/** Handle typing. Characters that an input method is still composing are not sent. */
 function hear(event) {
   const isComposing = event.type !== "compositionend" && event.isComposing;
   if (isTyping() || card.text.value !== state.text)
@@ -68,8 +68,8 @@ export function makeSentence(box) {
   );
 }
 
-/** What a place of the target looked at: the mean of the heads of the layer that aligns best, EOS left out. Undefined: this
- * model has no attention. */
+/** Return the attention of a target position: the mean over the heads of the layer that aligns best, without EOS. Return
+ * undefined for a model without attention. */
 export function attended({ alignment, attention, source: { pieces } }, place) {
   if (!alignment) return undefined;
   const heads = attention.cross[alignment.layer].weights;
@@ -77,7 +77,7 @@ export function attended({ alignment, attention, source: { pieces } }, place) {
   return pieces.map((_, column) => mean(heads.map(head => head[row][column])));
 }
 
-/** The place of the address; of itself, the page shows where the model was least sure. */
+/** Return the position of the address; by default, the one where the model was least sure. */
 export function chosenPlace({ predictions }) {
   if (state.place !== "") return within(state.place, predictions.length - 1);
   return predictions.reduce((least, one, n) => (one.log_prob < predictions[least].log_prob ? n : least), 0);
@@ -135,7 +135,7 @@ function wordNode(piece, place) {
   );
 }
 
-/** Other words are read out, so nodes are new only where words are. */
+/** Draw the translation. Nodes are replaced only where words change, because screen readers read new nodes aloud. */
 function drawOutput() {
   const words = look.predictions.map(one => one.piece);
   if (card.output.dataset.words !== words.join(" ")) card.output.replaceChildren(...words.map(wordNode));
@@ -150,7 +150,7 @@ function drawOutput() {
   });
 }
 
-/** What the translation is held to, to be let go again. */
+/** Draw the forced prefix or target, with a button to release it. */
 function held() {
   return ["prefix", "target"].flatMap(name => {
     const pieces = piecesOf(state[`${name}_pieces`]);
@@ -162,7 +162,7 @@ function held() {
   });
 }
 
-/** A text of several parts is looked at part by part. A part that cannot be is no reason to forget the others. */
+/** Draw the choice of a part of a long text. If one part cannot be inspected, the others remain on offer. */
 function drawParts() {
   if (look) known = { text: state.text, parts: look.parts };
   const parts = known.text === state.text && known.parts.length > 1 ? known.parts : [];
@@ -179,7 +179,7 @@ function drawParts() {
   );
 }
 
-/** What stands there is not about what was typed, or not yet. */
+/** Mark the output as busy, because it does not yet belong to the typed text. */
 export function markBusy() {
   card.output.setAttribute("aria-busy", "true");
   card.to.textContent = [card.language, t("asking")].filter(Boolean).join(" · ");

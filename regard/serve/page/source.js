@@ -1,4 +1,4 @@
-// All numbers come through here: from the server, or, in a file that `regard look` wrote, from the file itself.
+// Fetches all data: from the server or, in a file that `regard look` wrote, from the file itself.
 
 const embedded = JSON.parse(document.getElementById("look")?.textContent ?? "null");
 const DEFAULTS = {
@@ -17,19 +17,19 @@ let turn = 0;
 
 export const isFile = embedded !== null;
 
-/** What a file was written about, in the words of the address. */
+/** The state of the page for which a file was written, by the names of the address. */
 export const opening = embedded?.opening ?? {};
 
-/** A question that only a running model can answer. */
+/** Raised for a question that only a running model can answer. */
 export class NeedsModel extends Error {}
 
-/** What the server said instead of an answer; nothing, if it said nothing. */
+/** Raised with the server's error message, which is empty if the server gave none. */
 export class Refused extends Error {}
 
-/** A question that nobody waits for any more. */
+/** Raised for a question whose answer is no longer needed. */
 export class Over extends Error {}
 
-/** The same question has the same key, however it was put. */
+/** Return a key that is the same for equal questions, whatever the order of their fields, and with or without defaults. */
 function keyOf(question) {
   const told = Object.entries(question).filter(
     ([name, value]) =>
@@ -59,7 +59,7 @@ async function answer(path, question, signal) {
   }
 }
 
-/** Answers are kept: a view may ask again whenever it is drawn. What was asked for longest ago is forgotten first. */
+/** Cache answers, because views ask again whenever they are drawn. The least recently used answer is dropped first. */
 function remembered(kept, path, question, shortened = whole => whole) {
   const key = keyFor(path, question);
   const { answers, most } = kept;
@@ -83,7 +83,7 @@ function remembered(kept, path, question, shortened = whole => whole) {
   return one.coming;
 }
 
-/** The server stops working for those who hang up. */
+/** Abort requests that are no longer needed, so that the server stops working on them. */
 function hangUp({ answers }, isOver) {
   for (const [key, one] of answers)
     if (!one.isDone && isOver(one, key)) {
@@ -92,14 +92,14 @@ function hangUp({ answers }, isOver) {
     }
 }
 
-/** The page is about to be drawn for this question: nobody waits for another look, or for anything about another text. */
+/** Begin to draw the page for this question, and abort requests for other looks and other texts. */
 export function begin(question) {
   turn += 1;
   hangUp(WHOLE, (_, key) => key !== keyFor("inspect", question));
   hangUp(SMALL, one => one.text !== undefined && one.text !== question.text);
 }
 
-/** The page is drawn: nor for what an earlier drawing asked and this one did not. */
+/** End the drawing, and abort requests that an earlier drawing made and this one did not. */
 export function end() {
   hangUp(SMALL, one => one.turn !== turn);
 }
@@ -119,7 +119,7 @@ export async function model(run) {
   return embedded ? embedded.models[run] : remembered(SMALL, `runs/${encodeURIComponent(run)}`);
 }
 
-/** Read anew each time: a run may be in training. */
+/** Fetch the training curves, without a cache because the run may be in training. */
 export async function training(run) {
   return embedded ? embedded.training[run] : answer(`runs/${encodeURIComponent(run)}/training`);
 }
@@ -128,7 +128,7 @@ export async function inspect(question) {
   return embedded ? found(embedded.inspect, question) : remembered(WHOLE, "inspect", question);
 }
 
-/** What a changed model makes of a sentence: as much of it as is compared. */
+/** Return the part of a changed model's answer that views compare. */
 const compared = ({ target, log_prob, predictions, search }) => ({
   target,
   log_prob,
@@ -145,7 +145,7 @@ export async function inspectHead(question, head) {
   return embedded ? found(embedded.heads, whole) : remembered(SMALL, "inspect/head", whole);
 }
 
-/** The whole of a text, as everyone else gets it translated. */
+/** Translate a whole text as the API does for any client. */
 export async function translate(question) {
   if (embedded) throw new NeedsModel();
   return remembered(SMALL, "translate", question);

@@ -1,12 +1,12 @@
-// What the page shows, kept in the address, so that a view can be shared, reloaded and gone back from.
+// The state of the page, kept in the address so that views can be shared and reloaded, and the back button works.
 
 import { opening } from "./source.js";
 
-/** What a translation is held to: subwords (`▁Good ▁morning </s>`) where the page knows them, the text that a person typed
- * where it does not. */
+/** Constraints on the translation: subwords (`▁Good ▁morning </s>`) if the page knows them, otherwise the text that the user
+ * typed. */
 export const FREE = { target: "", target_pieces: "", prefix: "", prefix_pieces: "" };
 
-/** What is about one sentence and its translation, and means nothing for another. */
+/** State that belongs to one sentence and its translation, and is reset for another. */
 export const ANEW = {
   ...FREE,
   part: "0",
@@ -21,12 +21,12 @@ export const ANEW = {
   tried: "",
 };
 
-// Of a file, what it was written about: that is where all its addresses start from.
+// In a file that `regard look` wrote, the defaults are the state for which it was written.
 const DEFAULTS = {
   ...ANEW,
   view: "translate",
   run: "",
-  text: null, // not said, so that there may be an example; "" was said
+  text: null, // not given, so that an example may be shown; "" is given
   beam: "4",
   alpha: "0.6",
   lang: "",
@@ -52,7 +52,7 @@ const listeners = [];
 let typed = {};
 let waiting;
 
-/** All that is not as it would be anyway, as `#view=heads&text=…`. */
+/** Return all that differs from the defaults, as `#view=heads&text=…`. */
 function address() {
   const changed = Object.entries(state).filter(([name, value]) => value !== DEFAULTS[name]);
   return "#" + new URLSearchParams(changed).toString();
@@ -63,22 +63,22 @@ function read() {
   for (const name of Object.keys(DEFAULTS)) state[name] = given.get(name) ?? DEFAULTS[name];
 }
 
-/** A number of the address, which may say anything: a whole one from 0 to `most`. */
+/** Return an integer from 0 to `most` for a value of the address, which may be anything. */
 export const within = (value, most) => Math.max(0, Math.min(most, Math.trunc(Number(value)) || 0));
 
-/** The subwords of the address; undefined where it says none. */
+/** Return the subwords of the address, or undefined if it has none. */
 export const piecesOf = joined => (joined ? joined.split(" ").filter(piece => piece !== "</s>") : undefined);
 
-/** A model that has learnt little may say signs that are no words, and then nobody can be given what it said. */
+/** Return whether pieces can be given to a model. A model that has learnt little may output special tokens, which cannot. */
 export const isSayable = pieces => !pieces.some(piece => piece === "<s>" || piece === "<pad>");
 
-/** What the page itself decided, to be found again on the way back. */
+/** Store choices that the page made itself, without a new entry in the browser's history. */
 export function keep(changes) {
   Object.assign(state, changes);
   history.replaceState(null, "", address());
 }
 
-/** Another view is a step that the browser can go back from; everything else is not. */
+/** Change the state. Only a change of view adds an entry to the browser's history. */
 export function set(changes) {
   clearTimeout(waiting);
   const isStep = changes.view !== undefined && changes.view !== state.view;
@@ -89,7 +89,7 @@ export function set(changes) {
   listeners.forEach(listener => listener());
 }
 
-/** What is being typed: it counts after a pause, if there is to be one, or as soon as anything else changes. */
+/** Change the state after a pause in typing, or at once if anything else changes. */
 export function setSoon(changes, pause) {
   clearTimeout(waiting);
   typed = changes;

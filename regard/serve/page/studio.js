@@ -1,4 +1,4 @@
-// The page itself: what is above and beside the views, and when they are drawn.
+// The page: its header and navigation, and the drawing of the views.
 
 import { html } from "./drawing.js";
 import { keepingFocus } from "./focus.js";
@@ -113,7 +113,7 @@ function drawNav() {
     list.scrollLeft = chosen.offsetLeft - list.clientWidth / 2 + chosen.offsetWidth / 2;
 }
 
-/** Heat maps can have the focus, too. */
+/** Give heat maps keys, because they can have the focus, too. */
 function nameMatrices() {
   find("view")
     .querySelectorAll("svg.matrix")
@@ -122,7 +122,7 @@ function nameMatrices() {
     });
 }
 
-/** A place that is filled when an answer comes; or says why none does. */
+/** Return an element that is filled when an answer arrives, or says why none does. */
 function later(coming, draw) {
   const place = html("div", { class: "later", "aria-busy": "true" }, html("p", { class: "soft" }, t("asking")));
   const fill = found =>
@@ -135,7 +135,7 @@ function later(coming, draw) {
     .then(draw)
     .then(fill)
     .catch(problem => {
-      if (problem instanceof source.Over) return; // and so is this place
+      if (problem instanceof source.Over) return; // this element is no longer needed either
       fill(html("p", { class: "soft" }, told(problem)));
       if (!isSaid(problem)) throw problem;
     });
@@ -160,7 +160,7 @@ function context(look, model) {
     told,
     question,
     ask,
-    /** A changed model: how probable the same translation is then, and what is found instead. */
+    /** Ask a changed model for the probability of the same translation, and for its own translation. */
     askSame: changes => ask({ target: undefined, target_pieces: look.target.pieces, ...changes }),
     askHead: one => source.inspectHead(question, one),
     sources: look && [...look.source.pieces.map(named), "</s>"],
@@ -204,7 +204,7 @@ function drawView(look, model, problem) {
   );
 }
 
-/** The new view in the old one's place, with the keyboard and the scroll bars where they were. */
+/** Replace the view, and keep the focus and the scroll positions. */
 function show(...nodes) {
   const view = find("view");
   const scrolled = {};
@@ -223,7 +223,7 @@ function show(...nodes) {
   });
 }
 
-/** What is known before any answer: the words, the colours, the run, and where one is. */
+/** Draw what needs no answer: texts, colours, the run and the navigation. */
 function drawFrame() {
   speak(state.lang);
   document.documentElement.lang = language() === "zh" ? "zh-Hans" : "en";
@@ -237,7 +237,7 @@ function drawFrame() {
   markBusy();
 }
 
-/** A model and its look at the sentence, or as much of them as there is. */
+/** Fetch the model and its look at the sentence, as far as they are available. */
 async function answers(turn) {
   const found = {};
   try {

@@ -1,4 +1,4 @@
-// View 2: what the text is cut into, and how byte-pair encoding came to cut it like that (claim T6).
+// View 2: the subwords of the text, and the merges of byte-pair encoding that produce them (claim T6).
 
 import { html, shown, whole } from "./drawing.js";
 import { set, state, within } from "./state.js";
@@ -33,7 +33,7 @@ function cut(side, name) {
   );
 }
 
-/** One line for each merge; what was just put together is marked. */
+/** Draw one line for each merge, with the new symbol marked. */
 function replay(states, upTo) {
   const rows = states.slice(0, upTo + 1).map((symbols, n) => {
     const before = n ? states[n - 1] : symbols;
@@ -48,7 +48,7 @@ function replay(states, upTo) {
   return html("div", { class: "merges" }, rows);
 }
 
-/** Of a word, from its letters on: as many merges as the slider says. */
+/** Draw a word's merges, from its letters up to the merge that a slider selects. */
 function wordMerges(states) {
   const last = states.length - 1;
   const at = state.merge === "" ? last : within(state.merge, last);

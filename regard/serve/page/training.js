@@ -1,11 +1,11 @@
-// View 10: how a run learnt, or is learning now; and what another says to the same sentence.
+// View 10: the training curves of a run, live if it is in training, and another run's translation of the same sentence.
 
 import { html, lines, number, textOf, whole } from "./drawing.js";
 import * as source from "./source.js";
 import { set, state } from "./state.js";
 import { t } from "./words.js";
 
-const PAUSE = 4000; // milliseconds between two looks at a run in training
+const PAUSE = 4000; // milliseconds between two requests for the curves of a run in training
 let waiting;
 
 const curve = (name, lines_, key) => ({
@@ -13,7 +13,7 @@ const curve = (name, lines_, key) => ({
   points: lines_.filter(line => line[key] !== undefined).map(line => [line.step, line[key]]),
 });
 
-/** A checkpoint has its run's curves, which need not be drawn twice. */
+/** Return whether two runs have the same curves, as a checkpoint and its run do; these are drawn once. */
 const isSame = (one, other) => JSON.stringify(one.metrics) === JSON.stringify(other.metrics);
 
 function charts(found, other) {
@@ -73,7 +73,7 @@ async function both() {
   return { found, other: state.other ? { name: state.other, found: await source.training(state.other) } : undefined };
 }
 
-/** Drawn anew while a run trains and this view is looked at, whatever the server says in between. */
+/** Redraw the curves while the run trains and this view is open, even after failed requests. */
 function follow(place, numbers, told) {
   clearTimeout(waiting);
   const again = () => {
@@ -93,7 +93,7 @@ function follow(place, numbers, told) {
   });
 }
 
-/** What another run is asked: the same in words, for its subwords are its own; nothing is held in another language. */
+/** Return the question for another run: as text, because its subwords differ, and unconstrained in another language. */
 function questionFor(other, own, look, question) {
   const free = { ...question, run: other.name, target_pieces: undefined, prefix_pieces: undefined };
   if (other.tgt_lang !== own.tgt_lang) return { ...free, target: undefined, prefix: undefined };

@@ -1,4 +1,4 @@
-// Figure 1, drawn from a Transformer's configuration: what it has, and what was taken out of it.
+// Figure 1, drawn from a Transformer's configuration, without the parts that an ablation removed.
 
 import { GAP, TALL, WIDE, arrow, block, box, end, ground, path, shape, times } from "./blocks.js";
 import { mean, number, percent, svg, whole } from "./drawing.js";
@@ -27,7 +27,7 @@ const VIEW_OF = {
 const SITE_OF = { self: "encoder", masked: "decoder", cross: "cross" };
 const SUBLAYERS = { encoder: ["self", "ffn"], decoder: ["masked", "cross", "ffn"] };
 
-/** A layer's blocks from the bottom up: sub-layers with their norms, and with residual connections where there are any. */
+/** Return a layer's blocks from the bottom up: sub-layers, norms and, unless they are ablated, residual connections. */
 function layerBlocks(sublayers, { norm, ablation }) {
   const isPre = norm === "pre";
   if (ablation === "residual")
@@ -75,7 +75,7 @@ function blockNode(kind, x, y, z, model, where, sublayer) {
   return box(id, model, { x, y, name: nameOf(kind, model), inside: inside(kind, where, z, model) });
 }
 
-/** What is added to the embeddings; nothing, where there are no positions. Returns where the stack begins. */
+/** Draw the addition of positions to the embeddings, if the model has positions. Return where the stack begins. */
 function addition(picture, where, x, y, model) {
   const outward = where === "encoder" ? -1 : 1;
   const plus = y - GAP - 8;
@@ -88,12 +88,12 @@ function addition(picture, where, x, y, model) {
   return { to: plus + 9, from: plus - 10 };
 }
 
-/** One stack, from its tokens up; returns where its blocks are. */
+/** Draw a stack from its tokens up. Return where its blocks are. */
 function column(picture, where, x, bottom, z, model) {
   const n = where === "encoder" ? z.S : z.T;
   const width = `${n} × ${z.D}`;
   const outward = where === "encoder" ? -1 : 1;
-  const inward = -outward; // where no bypass runs
+  const inward = -outward; // the side without residual connections
   const y = bottom - 24 - GAP - TALL;
   const kind = where === "encoder" ? "inputs" : "outputs";
   picture.append(
@@ -120,7 +120,7 @@ function column(picture, where, x, bottom, z, model) {
   return { ...found, top };
 }
 
-/** The blocks of one layer, each sub-layer with the bypass around it. */
+/** Draw the blocks of one layer, each sub-layer with its residual connection. */
 function layer(picture, where, x, bottom, z, model) {
   const width = `${where === "encoder" ? z.S : z.T} × ${z.D}`;
   const outward = where === "encoder" ? -1 : 1;
@@ -187,7 +187,7 @@ export function figure(model, look) {
   return picture;
 }
 
-/** This sentence's numbers for a block: what stands in for the letters of its formula. */
+/** Return this sentence's numbers for a block, which replace the letters of its formula. */
 function facts(kind, where, sublayer, model, look) {
   const z = shapes(model, look);
   const residuals = look.residuals[where];
@@ -210,7 +210,7 @@ function facts(kind, where, sublayer, model, look) {
   };
 }
 
-/** What any model does with a sentence. */
+/** Return the numbers of a sentence that all models have. */
 export function common(where, look) {
   const text = where === "encoder" ? look.source : look.target;
   const [first] = look.predictions;
@@ -264,7 +264,7 @@ function formulaOf(kind, model) {
   return FORMULAS[kind];
 }
 
-/** The name of the words about a block: not every model is as the paper's. */
+/** Return the name of the text that explains a block in this model. */
 function reasonOf(kind, where, model) {
   if (kind === "add") return model.norm === "pre" ? "map.add.why" : "map.add-norm.why";
   if (kind === "linear" && model.shared_embeddings === "none") return "map.linear.own";
@@ -272,14 +272,14 @@ function reasonOf(kind, where, model) {
   return `map.${kind}.why`;
 }
 
-/** Whether the model has such a block: an address may be another model's. */
+/** Return whether the model has such a block. The address may come from another model. */
 function has(kind, model) {
   if (kind === "positions") return hasPositions(model);
   if (kind === "add") return model.ablation !== "residual";
   return Object.hasOwn(VIEW_OF, kind);
 }
 
-/** All about a block: its name and formula, the formula in numbers, and the view to open. */
+/** Describe a block: its name and formula, the formula in numbers, and the view to open. */
 export function about(id, model, look) {
   const [asked, stack, nth] = id.split(".");
   const kind = has(asked, model) ? asked : "cross";
@@ -295,7 +295,7 @@ export function about(id, model, look) {
   };
 }
 
-/** The rest of the configuration, in a sentence. */
+/** Describe the rest of the configuration in a sentence. */
 export function summary(model, parameters) {
   const told = {
     parameters,

@@ -1,4 +1,4 @@
-// View 0: the words a translation could have gone on with, what a word looked at, the n best, and the command for it all.
+// View 0: alternatives for each word, the attention of a word, the n best translations, and the command that prints them.
 
 import { bars, html, number, percent, shown, textOf } from "./drawing.js";
 import { attended, chosenPlace } from "./sentence.js";
@@ -8,7 +8,7 @@ import { named, t, tOf } from "./words.js";
 
 const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** To begin with what stands before and this instead; to end there is a whole translation. */
+/** Force the prefix before this place, and then this piece. EOS makes it a whole translation. */
 function goOn(look, place, piece) {
   const pieces = [...look.target.pieces.slice(0, place), piece].join(" ");
   set({ ...FREE, [piece === "</s>" ? "target_pieces" : "prefix_pieces"]: pieces, place });
@@ -40,7 +40,7 @@ function alternatives(look, place) {
   );
 }
 
-/** Or why there is nothing to see. */
+/** Show what a word attended to, or say why there is nothing to show. */
 function lookedAt(look, place, model) {
   const weights = attended(look, place);
   const rows = weights?.map((value, n) => ({ name: named(look.source.pieces[n]), value, text: percent(value) }));
@@ -104,7 +104,7 @@ function nBest(look) {
   );
 }
 
-/** The run's languages, if the server would translate between them with this run: the first of several does. */
+/** Return the run's languages if the server uses this run for them: it uses the first of several. */
 function languages(runs) {
   const own = runs.find(run => run.name === state.run);
   const first = runs.find(run => run.src_lang === own.src_lang && run.tgt_lang === own.tgt_lang);
@@ -113,7 +113,7 @@ function languages(runs) {
 
 const asText = question => ({ q: question.text, beam: question.beam, alpha: question.alpha });
 
-/** A text that is translated in several parts, put together again. */
+/** Show the whole translation of a text that is translated in several parts. */
 function whole({ look, runs, question, later }, numbers) {
   const between = languages(runs);
   if (look.parts.length < 2 || source.isFile || !between) return "";
@@ -130,7 +130,7 @@ function whole({ look, runs, question, later }, numbers) {
   );
 }
 
-/** What gives the translation that is shown: anyone's question, or the page's own where that would be answered otherwise. */
+/** Return the command for the translation shown: a request to the public API or, where that differs, the page's own. */
 function lineFor({ runs, question }) {
   if (source.isFile)
     return `echo ${quoted(question.text)} | regard translate RUN --beam ${question.beam} --alpha ${question.alpha}`;

@@ -1,9 +1,9 @@
-// What the model says when something in it is changed, beside what it says as it is.
+// Compares the answers of a changed model with those of the unchanged one.
 
 import { html, number } from "./drawing.js";
 import { t } from "./words.js";
 
-/** What the search finds before and after; and how probable the translation that is looked at was and becomes. */
+/** Show the translations found before and after the change, and both probabilities of the inspected translation. */
 export function versus(look, answer, before, after) {
   const own = look.search.hypotheses[0];
   const now = answer.search.hypotheses[0];

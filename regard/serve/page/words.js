@@ -1,4 +1,4 @@
-// Everything the page says, in English and in Chinese.
+// Access to all texts of the page, in English and Chinese.
 
 import { chinese } from "./chinese.js";
 import { chineseOthers } from "./chinese_others.js";
@@ -14,20 +14,20 @@ export function speak(wanted) {
 }
 export const language = () => spoken;
 
-/** `t("layer", { n: 2 })`: the words, with what stands in braces put in. */
+/** Return a text with its placeholders filled: `t("layer", { n: 2 })`. */
 export function t(name, values = {}) {
   const words = SAID[spoken][name];
   if (words === undefined) throw new Error(`no words for ${name}`);
   return words.replace(/\{(\w+)\}/g, (_, key) => values[key] ?? "");
 }
 
-/** The same about this model, which may need words of its own: those about others would not be true of it. */
+/** Return a text on this model: its kind's own version if there is one, because the general text may not hold for it. */
 export function tOf(name, model, values = {}) {
   const own = variants(model).map(variant => `${name}.${variant}`);
   return t(own.find(one => SAID[spoken][one] !== undefined) ?? name, values);
 }
 
-/** A subword as it is read: without the sign for a space, and the end as a sign. */
+/** Return a subword for reading: without the space marker, and with a symbol for the end. */
 export const named = piece => (piece === "</s>" ? "■" : piece.replaceAll("▁", "") || "␣");
 
 export function languageName(code) {
