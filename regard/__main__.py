@@ -9,6 +9,7 @@ from pathlib import Path
 
 from regard import __version__
 from regard.errors import sentence_for
+from regard.machine.load import bound_spinning
 
 REPORT = (
     "regard: this is a fault of regard, not a mistake of yours. Please report it to the people who gave you regard, with "
@@ -19,6 +20,7 @@ REPORT = (
 def main() -> None:
     """Run the command line. The exit code is 2 after a user's mistake, and 1 after a fault of regard."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # runs the usual clean-up
+    bound_spinning()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # do not fail on letters that a terminal cannot show
             stream.reconfigure(errors="backslashreplace")

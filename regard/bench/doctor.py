@@ -20,6 +20,7 @@ import regard
 from regard.bench.model import matmul_ceiling, step_flops
 from regard.config import ModelConfig
 from regard.machine.device import is_short_of_memory, num_cores, processor, synchronize
+from regard.machine.load import OtherPrograms
 from regard.model.transformer import Transformer
 
 VOCABULARY, LENGTH = 8000, 25  # of the models and sentences whose speed is estimated
@@ -72,6 +73,7 @@ class Findings:
 
 def examine() -> Findings:
     """Examine the machine for a few seconds. Nothing is left behind."""
+    others = OtherPrograms()
     devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
     devices += ["mps"] if torch.backends.mps.is_available() else []
     examined = [_examined(name) for name in devices]
@@ -93,6 +95,8 @@ def examine() -> Findings:
     )
     problems += [one for one in examined if isinstance(one, Problem)]
     problems += disk_problems + _machine_problems(findings)
+    if complaint := others.complaint(findings.threads):
+        problems.append(Problem(complaint, "stop them, or expect training on a CPU to take longer"))
     return replace(findings, problems=tuple(problems))
 
 

@@ -7,6 +7,7 @@ import sys
 from rich.console import Console
 
 from regard.errors import UserError, missing_packages
+from regard.machine.load import OtherPrograms
 from regard.serve.settings import ServeSettings, is_every_interface
 
 BACKLOG = 1024
@@ -20,6 +21,7 @@ def serve(settings: ServeSettings) -> None:
     """Serve until SIGTERM or Ctrl-C, answer the running requests, and return, which is a success."""
     if missing := missing_packages("regard serve", *PACKAGES):
         raise UserError(missing)
+    import torch
     import uvicorn
 
     from regard.serve.app import make_app
@@ -29,6 +31,7 @@ def serve(settings: ServeSettings) -> None:
     with listening(
         settings.host, settings.port
     ) as sock:  # early, so that a port in use is reported before models are loaded
+        others = OtherPrograms()
         service = load_service(settings)
         for run in service.runs:
             console.print(f"{run.src_lang} → {run.tgt_lang}  {run.folder}", markup=False)
@@ -36,6 +39,9 @@ def serve(settings: ServeSettings) -> None:
             console.print(
                 "warning: anyone who can reach this machine may use the server; give --api-key, or leave --host at 127.0.0.1"
             )
+        on_cpu = any(run.translator.device.type == "cpu" for run in service.runs)
+        if on_cpu and (complaint := others.complaint(torch.get_num_threads())):
+            console.print(f"warning: {complaint}; translations take longer than on an idle machine")
         key = "/?api_key=KEY" if settings.api_keys else "/"
         console.print(f"regard serves at {_address(sock)}{key} (its API: /docs; to stop: Ctrl-C)", markup=False)
         config = uvicorn.Config(

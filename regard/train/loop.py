@@ -25,6 +25,7 @@ from regard.data.stream import Place
 from regard.data.windows import TextStream
 from regard.errors import UserError
 from regard.machine.device import advice_on_memory, synchronize
+from regard.machine.load import OtherPrograms
 from regard.machine.processes import Processes
 from regard.run.checkpoint import Checkpoint, DamagedError, Run, Weights
 from regard.run.metrics import append_line, cut_back, size_on_disk
@@ -99,6 +100,7 @@ class Training:
         self._began = self._interval_began = time.perf_counter()
         self._seconds_before = self._validation_seconds = 0.0
         self._skipped_in_a_row = 0
+        self._others: OtherPrograms | None = OtherPrograms()  # None once they were reported
 
     def close(self) -> None:
         """Stop the processes that make batches."""
@@ -264,6 +266,7 @@ class Training:
             append_line(self.run.timing_path, timing)
             events.add(line | {"tokens_per_second": speed})
         display.line(line, speed)
+        self._report_others(display)
         if line["skipped"]:
             display.warn(f"{line['skipped']} of the last updates had no finite gradient and changed nothing")
         if self._loader.num_lost > self._num_lost:
@@ -275,6 +278,14 @@ class Training:
                 f"no gradient was finite in the {self._skipped_in_a_row} updates before step {step:,}; the last "
                 "checkpoint is from before that. Try a lower train.learning_rate, a longer train.warmup or train.clip_norm=1"
             )
+
+    def _report_others(self, display: Display) -> None:
+        """Warn once if other programs use the cores of a CPU that trains. Of several processes, none can tell them apart."""
+        if self._others is None or self.device.type != "cpu" or self.processes.count > 1:
+            return
+        if complaint := self._others.complaint(self.config.train.threads):
+            display.warn(f"{complaint}; training is slower than on an idle machine, and ends the same")
+            self._others = None
 
     def _validate(self, display: Display, events: EventFiles) -> None:
         """Validate on the main process; the others wait for it at their next exchange."""
