@@ -215,6 +215,10 @@ class Run:
             return bool(read_json(self.checkpoint_path(step) / "state.json").get("scheduled", True))
         return False
 
+    def seconds_until(self, step: int) -> float:
+        """Return how long training had taken when it saved this checkpoint."""
+        return float(json.loads(self._read_verified(step, "state.json"))["seconds"])
+
     def load_weights_of(self, step: int) -> dict[str, Tensor]:
         """Load the weights of a checkpoint; raise DamagedError if they are not what was saved."""
         return load(self._read_verified(step, "weights.safetensors"))

@@ -1,7 +1,6 @@
 """`regard train`: begin a run, or continue it where it stopped."""
 
 import difflib
-import json
 import re
 import shutil
 from contextlib import closing, nullcontext
@@ -21,11 +20,13 @@ from regard.errors import UserError, sentence_for
 from regard.machine.device import be_deterministic, find_device
 from regard.machine.processes import Processes
 from regard.run.checkpoint import Checkpoint, DamagedError, Run, load_weights
-from regard.settings import Table, flattened, merged, read_table, to_table
+from regard.settings import Table, merged, read_table, to_table
 from regard.text.tokenizer import PAD_ID, Tokenizer
+from regard.train.change import change
 from regard.train.loop import StopRequest, Training
 from regard.train.plan import (
     default_warmup,
+    goes_by_the_clock,
     largest_batch_tokens,
     left_to_the_plan,
     open_training_text,
@@ -38,13 +39,6 @@ from regard.train.progress import Display
 from regard.train.road import with_kernels
 from regard.train.tensorboard import EventFiles
 
-# Settings of a run that may be changed later; some only before the first step, as its advice on memory says.
-CHANGEABLE = {"train.steps", "train.patience", "train.device", "train.precision", "train.compile"}
-BEFORE_THE_FIRST_STEP = {"train.batch_tokens", "train.accumulation"}
-# Settings that a run decides itself if they are given as one of the placeholders.
-SETTLED = {"steps", "warmup", "accumulation", "batch_tokens", "threads", "log_every", "valid_every", "save_every"}
-SETTLED |= {"device", "precision", "compile", "kernels"}
-PLACEHOLDERS = (0, AUTO, "auto")
 # Files that a run may have left which was interrupted before it had a configuration.
 LEFTOVERS = re.compile(r"\.lock|data|\.data\.preparing|tokenizer.*\.model|manifest\.json|\..*\.writing")
 OF_THE_TOKENIZER = ("src_vocab_size", "tgt_vocab_size", "pad_id")
@@ -58,8 +52,9 @@ def run(given: Table, folder: Path) -> None:
     with processes.joined(), the_run.lock() if processes.is_main else nullcontext():
         if processes.is_main:
             try:
+                _check_top(given)
                 if the_run.config_path.exists():
-                    _change(the_run, given)
+                    change(the_run, given)
                 else:
                     _require_new(the_run)
                     _begin(the_run, given, processes, display)
@@ -164,7 +159,6 @@ def _source(given: Table) -> Run | None:
 
 def _read_settings(given: Table) -> tuple[DataConfig | None, Table, TrainConfig]:
     """Check all that can be checked before the text is read, which takes time."""
-    _check_top(given)
     preset = given.get("preset", "small")
     kind = given.get("model", {}).get("kind", "transformer")
     if kind not in get_args(ModelKind):
@@ -222,42 +216,13 @@ def _check_top(given: Table) -> None:
             raise UserError(f"{key} must be a table of settings, but is {given[key]!r}")
 
 
-def _change(run: Run, given: Table) -> None:
-    """Change the few settings of an existing run that may be changed; raise an error for any other that differs."""
-    stored = run.read_config()
-    _check_top(given)
-    train = {key: value for key, value in given.get("train", {}).items() if key not in SETTLED or value not in PLACEHOLDERS}
-    rest = {key: value for key, value in given.items() if key != "train"}
-    new = read_table(RunConfig, merged(to_table(stored), rest, {"train": train}))
-    before, after = flattened(to_table(stored)), flattened(to_table(new))
-    changed = {name for name in after if after[name] != before.get(name)}
-    saved = run.saved_steps()
-    changeable = CHANGEABLE if any(saved) else CHANGEABLE | BEFORE_THE_FIRST_STEP
-    if "float64" in (stored.train.precision, new.train.precision):  # its weights are of another type
-        changeable = changeable - {"train.precision"}
-    for name in sorted(changed - changeable):
-        was, would_be = (json.dumps(table.get(name), ensure_ascii=False) for table in (before, after))
-        raise UserError(
-            f"{run.folder} was begun with {name} = {was}, not {would_be}; choose another folder with -o, or leave the "
-            "setting out"
-        )
-    if new.train.steps and saved and new.train.steps < saved[-1]:
-        raise UserError(f"{run.folder} has done {saved[-1]:,} steps already; --steps {new.train.steps} is less")
-    find_device(new.train.device)
-    if "train.steps" in changed:
-        new = with_steps(new, new.train.steps) if stored.train.steps == 0 else new
-        new = replace(new, planned=())  # from now on by steps, not by the clock
-    if changed:
-        weights = run.read_weights()
-        run.write_config(new, weights and weights._replace(final=False), regard.__version__)
-
-
 def _train(run: Run, processes: Processes, display: Display) -> None:
     """Train a run that has a configuration until it is finished."""
     config = run.read_config()
     weights = run.read_weights()
     if weights is not None and weights.final:
-        more = "a greater train.patience" if weights.after < config.train.steps else "more --steps"
+        more = "more --minutes or --steps" if goes_by_the_clock(config) else "more --steps"
+        more = "a greater train.patience" if weights.after < config.train.steps else more
         display.say(f"{run.folder} is finished: {weights.after:,} steps; to go on, give {more}")
         return
     if config.train.deterministic:

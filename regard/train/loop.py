@@ -8,6 +8,7 @@ continued therefore equals, bit for bit, one that was never killed.
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
@@ -35,7 +36,7 @@ from regard.train.batches import BatchMaker, num_workers
 from regard.train.health import attention_health, complaints
 from regard.train.learner import Learner
 from regard.train.page import write_page
-from regard.train.plan import open_training_text, steps_by_the_clock, with_steps
+from regard.train.plan import FIRST_PLAN_SECONDS, Pace, open_training_text, steps_by_the_clock, with_steps
 from regard.train.progress import Display, memory_bytes
 from regard.train.road import layout_for, learner_for
 from regard.train.saving import Best, TrainingState, Writer, publish_average, publish_weights, steps_to_average
@@ -181,6 +182,7 @@ class Training:
     def go(self, display: Display, stop: StopRequest, events: EventFiles) -> None:
         """Train until the last step, or until validation has not improved for long enough."""
         self._began = self._interval_began = time.perf_counter()
+        self._paces = deque([Pace(self.learner.step, self._seconds_before)], maxlen=2)
         try:
             while self.learner.step < self.config.train.steps:
                 if self.best is not None and 0 < self.config.train.patience <= self.best.age:
@@ -229,9 +231,12 @@ class Training:
     def _plan_again(self, display: Display) -> None:
         """Adjust the number of steps of a run by the clock. This happens only after a checkpoint, which belongs to the new
         plan, so that a run that continues from it does as this one."""
-        config, step, reserve = self.config, self.learner.step, self._validation_seconds
-        steps = steps_by_the_clock(config, step=step, seconds=self._seconds(), reserve=reserve)
+        config, done = self.config, Pace(self.learner.step, self._seconds())
+        recent = done - self._paces[0]  # since the plan before the last, or since this process began
+        steps = steps_by_the_clock(config, done=done, recent=recent, reserve=self._validation_seconds)
         steps = self.processes.from_main(steps)
+        if recent.seconds >= FIRST_PLAN_SECONDS:
+            self._paces.append(done)
         if steps == config.train.steps:
             return
         config = with_steps(config, steps)

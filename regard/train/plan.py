@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,7 +26,7 @@ MAX_PADDING = 0.05
 SMALLEST_BATCH = 512  # tokens; smaller batches are inefficient
 EPOCHS = 30
 FOLLOW_STEPS = ("steps", "warmup", "log_every", "valid_every", "save_every")
-FIRST_PLAN_SECONDS = 2.0  # of training, before which speed cannot be told
+FIRST_PLAN_SECONDS = 2.0  # of training, from which a speed can be told
 LAST_PLAN = 0.75  # of a run, after which its plan stays
 LEAST_CHANGE = 0.03  # of the number of steps; a smaller change is not worth another learning rate
 COMPILE_PAYS = 10_000  # updates on a GPU; compiling takes two minutes and saves a quarter of each (EXPERIMENTS.md)
@@ -126,16 +126,36 @@ def with_default_warmup(config: RunConfig) -> RunConfig:
     return replace(config, train=replace(train, warmup=warmup, learning_rate=train.learning_rate or peak))
 
 
-def steps_by_the_clock(config: RunConfig, *, step: int, seconds: float, reserve: float) -> int:
-    """The number of steps for a run by the clock, whose first `step` steps took so many seconds, and which needs `reserve`
-    seconds after the last one. It stays as planned in the last quarter of both steps and time."""
+class Pace(NamedTuple):
+    """How many steps were done in how many seconds."""
+
+    steps: int
+    seconds: float
+
+    def __sub__(self, before: "Pace") -> "Pace":
+        return Pace(self.steps - before.steps, self.seconds - before.seconds)
+
+
+def goes_by_the_clock(config: RunConfig) -> bool:
+    return config.train.minutes > 0 and (config.train.steps == 0 or "steps" in config.planned)
+
+
+def steps_by_the_clock(config: RunConfig, *, done: Pace, recent: Pace, reserve: float) -> int:
+    """The number of steps for a run by the clock that has `done` some, the `recent` ones at a speed that is expected to
+    last, and which needs `reserve` seconds after the last one. It stays as planned in the last quarter of both steps and
+    time."""
     train = config.train
-    is_last_quarter = step > LAST_PLAN * train.steps and seconds > LAST_PLAN * 60 * train.minutes
-    if "steps" not in config.planned or seconds < FIRST_PLAN_SECONDS or is_last_quarter:
+    is_last_quarter = done.steps > LAST_PLAN * train.steps and done.seconds > LAST_PLAN * 60 * train.minutes
+    if not goes_by_the_clock(config) or recent.seconds < FIRST_PLAN_SECONDS or is_last_quarter:
         return train.steps
-    left = 60 * train.minutes - seconds - reserve
-    steps = max(step + 1, round(step + left * step / seconds))
+    steps = steps_in(train.minutes, done=done, recent=recent, reserve=reserve)
     return steps if abs(steps - train.steps) > LEAST_CHANGE * train.steps else train.steps
+
+
+def steps_in(minutes: float, *, done: Pace, recent: Pace, reserve: float = 0.0) -> int:
+    """The number of steps that a run will have done after so many minutes."""
+    left = 60 * minutes - done.seconds - reserve
+    return max(done.steps + 1, round(done.steps + left * recent.steps / recent.seconds))
 
 
 def with_steps(config: RunConfig, steps: int) -> RunConfig:

@@ -17,12 +17,14 @@ from safetensors.numpy import load_file
 
 from regard.config import RunConfig
 from regard.data.stream import Place
+from regard.machine.load import OtherPrograms
 from regard.run.checkpoint import Checkpoint, Run, sha256
 from regard.run.metrics import read_lines
 from regard.train import learner, loop
 from regard.train.batches import Batches, BatchMaker
 from regard.train.command import run as train_command
 from regard.train.loop import Training
+from regard.train.plan import Pace
 from regard.train.saving import Writer
 from tests.commands.process import run
 from tests.commands.test_prepare import HOSTILE, flags, text
@@ -288,8 +290,8 @@ def test_planned_anew_and_stopped_it_ends_as_it_would_have(corpus: Path, monkeyp
     """After its checkpoint of step 4, a run by the clock finds time for 60 steps rather than 40. If it is stopped just then,
     it continues by the new plan, and ends with the same bits as an uninterrupted run."""
 
-    def clock(config: RunConfig, *, step: int, **_: float) -> int:
-        return 60 if step == 4 else config.train.steps
+    def clock(config: RunConfig, *, done: Pace, **_: object) -> int:
+        return 60 if done.steps == 4 else config.train.steps
 
     def given() -> dict[str, object]:
         sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
@@ -322,6 +324,49 @@ def test_planned_anew_and_stopped_it_ends_as_it_would_have(corpus: Path, monkeyp
     longer = run("train", "-o", str(stopped), "--steps", "66")
     assert longer.returncode == 0, longer.stderr
     assert Run(stopped).saved_steps()[-1] == 66, "whoever counts steps does not go by the clock"
+    refused = run("train", "-o", str(stopped), "--minutes", "9")
+    assert refused.returncode == 2
+    assert refused.stderr.endswith("goes by steps, not by the clock; give more --steps instead of --minutes 9\n")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_more_minutes_continue_a_run_by_the_clock(corpus: Path) -> None:
+    """A finished run goes on for the time it is given, and no time can be taken back."""
+    out = corpus / "more minutes"
+    given = ["--preset", "tiny", "--batch-tokens", "256", "--vocab-size", "300", "-o", str(out)]
+    assert run("train", *flags(corpus), *given, "--minutes", "0.06").returncode == 0
+    first = Run(out).read_config().train
+    again = run("train", "-o", str(out), "--minutes", "0.06")
+    assert "is finished" in again.stderr
+    assert again.stderr.endswith("to go on, give more --minutes or --steps\n")
+    less = run("train", "-o", str(out), "--minutes", "0.01")
+    assert less.returncode == 2
+    assert re.search(r"has trained for [\d.]+ minutes already; --minutes 0\.01 is not more", less.stderr)
+    more = run("train", "-o", str(out), "--minutes", "0.2")
+    assert more.returncode == 0, more.stderr
+    last, reached = Run(out).read_config().train, Run(out).saved_steps()[-1]
+    assert last.minutes == 0.2
+    assert reached == last.steps > first.steps
+    assert read_lines(Run(out).metrics_path)[-1]["step"] == last.steps
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_overloaded_machine_is_reported_once(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = list[int]()
+
+    def complaint(_: OtherPrograms, threads: int) -> str:
+        asked.append(threads)
+        return "" if len(asked) == 1 else "this machine is overloaded"
+
+    monkeypatch.setattr(OtherPrograms, "complaint", complaint)
+    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
+    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
+    settings = {"steps": 6, "log_every": 1, "batch_tokens": 256, "device": "cpu", "threads": 1}
+    train_command({"preset": "tiny", "data": data, "train": settings}, corpus / "overloaded")
+    assert asked == [1, 1]
+    assert capsys.readouterr().err.count("warning: this machine is overloaded; training is slower") == 1
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -20,6 +20,7 @@ from regard.machine.processes import Processes
 from regard.train import batches, plan, road
 from regard.train.batches import BatchMaker, num_workers
 from regard.train.plan import (
+    Pace,
     accumulation_for,
     batch_tokens,
     largest_batch_tokens,
@@ -191,7 +192,8 @@ def test_a_run_by_the_clock_ends_when_it_shall(planned: int) -> None:
     while step < config.train.steps:
         step, seconds = step + 1, seconds + 1 / 8
         if step % config.train.save_every == 0:
-            steps = steps_by_the_clock(config, step=step, seconds=seconds, reserve=reserve)
+            done = Pace(step, seconds)
+            steps = steps_by_the_clock(config, done=done, recent=done, reserve=reserve)
             config = config if steps == config.train.steps else with_steps(config, steps)
     assert abs(seconds + reserve - 240) < 10
     assert config.train == with_intervals(replace(config.train, warmup=0, log_every=0, save_every=0))
@@ -203,7 +205,8 @@ def test_a_machine_that_slows_down_ends_in_time_with_fewer_steps() -> None:
     while step < config.train.steps:
         step, seconds = step + 1, seconds + (1 / 8 if seconds < 60 else 1 / 4)
         if step % config.train.save_every == 0:
-            steps = steps_by_the_clock(config, step=step, seconds=seconds, reserve=0.0)
+            done = Pace(step, seconds)
+            steps = steps_by_the_clock(config, done=done, recent=done, reserve=0.0)
             config = config if steps == config.train.steps else with_steps(config, steps)
     assert 235 < seconds < 275
     assert step < 1920
@@ -234,11 +237,20 @@ def test_a_warm_up_that_nobody_gave_leaves_half_of_the_steps(steps: int) -> None
 
 def test_a_plan_stands_where_steps_were_given_or_the_end_is_near() -> None:
     clocked = clocked_run(steps=1000, minutes=4.0)
-    assert steps_by_the_clock(clocked, step=700, seconds=20.0, reserve=0.0) > 1000
-    assert steps_by_the_clock(clocked, step=800, seconds=182.0, reserve=0.0) == 1000, "the last quarter"
-    assert steps_by_the_clock(clocked, step=800, seconds=20.0, reserve=0.0) > 1000, "of steps, not of time"
-    assert steps_by_the_clock(clocked, step=700, seconds=1.0, reserve=0.0) == 1000, "too early to tell"
-    given = replace(clocked, planned=())
-    assert steps_by_the_clock(given, step=700, seconds=20.0, reserve=0.0) == 1000
-    late = steps_by_the_clock(clocked, step=500, seconds=300.0, reserve=0.0)
-    assert late == 501, "the time is over"
+
+    def steps(step: int, seconds: float, config: RunConfig = clocked) -> int:
+        return steps_by_the_clock(config, done=Pace(step, seconds), recent=Pace(step, seconds), reserve=0.0)
+
+    assert steps(700, 20.0) > 1000
+    assert steps(800, 182.0) == 1000, "the last quarter"
+    assert steps(800, 20.0) > 1000, "of steps, not of time"
+    assert steps(700, 1.0) == 1000, "too early to tell"
+    assert steps(700, 20.0, replace(clocked, planned=())) == 1000
+    assert steps(500, 300.0) == 501, "the time is over"
+
+
+def test_a_machine_that_is_suddenly_faster_is_believed() -> None:
+    """100 steps took 100 s of 5 minutes, then 60 took 3 s: at 20 steps a second, 197 s are left for 3,940 more."""
+    clocked = clocked_run(steps=300, minutes=5.0)
+    assert steps_by_the_clock(clocked, done=Pace(160, 103.0), recent=Pace(60, 3.0), reserve=0.0) == 160 + 3940
+    assert steps_by_the_clock(clocked, done=Pace(160, 103.0), recent=Pace(60, 1.0), reserve=0.0) == 300, "too early"
