@@ -157,7 +157,7 @@ def test_a_warm_up_is_cut_aloud_unless_it_was_given(tmp_path: Path, capsys: pyte
     config = Run(tmp_path / "cut").read_config()
     assert config.train.warmup == 3 and config.train.learning_rate == pytest.approx((8 * 4000) ** -0.5)
     said = capsys.readouterr().err
-    assert "warm-up: 3 steps, half of the run, instead of the preset's 4,000" in said and "warning" not in said
+    assert "warm-up: 3 steps, half of the run, instead of the preset's 4,000" in said and "warning: a warm-up" not in said
     settings["train"]["warmup"] = 4000
     train_command(settings, tmp_path / "given")
     train = Run(tmp_path / "given").read_config().train
