@@ -46,6 +46,9 @@ def _run() -> int | str | None:
     except SystemExit as ending:
         if isinstance(ending.__context__, BrokenPipeError):  # which typer turns into exit code 1
             return _after_broken_pipe()
+        aborted_by = getattr(ending.__context__, "__cause__", None)
+        if isinstance(aborted_by, EOFError):  # which typer takes for the end of a conversation
+            raise aborted_by from None
         return ending.code
     return 0
 

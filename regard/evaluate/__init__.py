@@ -6,6 +6,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from regard.errors import UserError
+
 if TYPE_CHECKING:
     from regard.evaluate.evaluation import Evaluation
 
@@ -26,6 +28,8 @@ def evaluate(
     a second system where one is given. A run needs `src`, a file to translate. Nothing is written."""
     from regard.evaluate.command import EvaluationSettings, measure
 
+    if isinstance(refs, str | Path):
+        raise UserError(f"refs must be a list of files; give [{str(refs)!r}]")
     return measure(
         EvaluationSettings(
             system=str(system),

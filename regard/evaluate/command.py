@@ -20,6 +20,7 @@ from regard.text.corpus import read_lines
 from regard.translate.search import BatchSize, Search
 from regard.translate.translator import load
 
+FEWEST_RESAMPLES, MOST_RESAMPLES = 40, 1_000_000  # 40: so that 2.5 % of them are one
 NO_LANGUAGES = ("ref", "hyp", "out", "sys", "mt")  # suffixes that look like codes
 
 
@@ -40,6 +41,12 @@ class EvaluationSettings:
     alpha: float = 0.6
     batch_tokens: int = 0  # 0: as many as suit the device
     device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not self.refs:
+            raise UserError("there is nothing to compare with; give a file of references")
+        if not FEWEST_RESAMPLES <= self.num_resamples <= MOST_RESAMPLES:
+            raise UserError(f"{self.num_resamples} resamples; give from {FEWEST_RESAMPLES} to {MOST_RESAMPLES:,}")
 
     @property
     def systems(self) -> tuple[str, ...]:

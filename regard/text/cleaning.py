@@ -100,7 +100,7 @@ def require_texts(texts: Iterable[str], what: str) -> list[str]:
     found = list(texts)
     for number, text in enumerate(found, start=1):
         if not isinstance(text, str):
-            raise UserError(f"{what} {number} is not a text but a {type(text).__name__}")
+            raise UserError(f"{what} {number} is {None if text is None else type(text).__name__}, not a string")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:  # from JSON's escapes, or a terminal of another encoding

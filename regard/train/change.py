@@ -1,15 +1,16 @@
 """Changes of the settings of a run that exists."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 
 import regard
 from regard.config import AUTO, RunConfig
 from regard.errors import UserError
 from regard.machine.device import find_device
-from regard.run.checkpoint import Run
+from regard.run.checkpoint import DamagedError, Run
 from regard.settings import Table, flattened, merged, read_table, to_table
-from regard.train.plan import Pace, goes_by_the_clock, steps_in, with_steps
+from regard.train.plan import Pace, goes_by_the_clock, steps_in, subwords_of, with_steps
 
 # Settings of a run that may be changed later; some only before the first step, as its advice on memory says.
 CHANGEABLE = {"train.steps", "train.minutes", "train.patience", "train.device", "train.precision", "train.compile"}
@@ -41,30 +42,44 @@ def change(run: Run, given: Table) -> None:
     if new.train.steps and saved and new.train.steps < saved[-1]:
         raise UserError(f"{run.folder} has done {saved[-1]:,} steps already; --steps {new.train.steps} is less")
     find_device(new.train.device)
+    if train.get("steps") and train.get("minutes"):
+        raise UserError("both --steps and --minutes were given; give one of them")
     if "train.minutes" in changed:
         new = _extended(run, stored, new)
-    elif "train.steps" in changed:
+    elif train.get("steps") and ("train.steps" in changed or goes_by_the_clock(stored)):
         new = with_steps(new, new.train.steps) if stored.train.steps == 0 else new
         new = replace(new, planned=())  # from now on by steps, not by the clock
-    if changed:
-        weights = run.read_weights()
-        run.write_config(new, weights and weights._replace(final=False), regard.__version__)
+    if new == stored:
+        return
+    subwords_of(run, new)
+    weights = run.read_weights()
+    if weights is not None and weights.final and weights.after < stored.train.steps and "train.patience" not in changed:
+        raise UserError(
+            f"validation had not improved any more when {run.folder} ended after {weights.after:,} steps; give a greater "
+            f"train.patience than {stored.train.patience}"
+        )
+    run.write_config(new, weights and weights._replace(final=False), regard.__version__)
 
 
 def _extended(run: Run, stored: RunConfig, new: RunConfig) -> RunConfig:
     """Return the configuration of a run by the clock with other minutes. Its steps are estimated from its speed so far, and
     planned anew while it goes on."""
     minutes = new.train.minutes
-    if new.train.steps != stored.train.steps:
-        raise UserError("both --steps and --minutes were given; give one of them")
     if not goes_by_the_clock(stored):
         raise UserError(f"{run.folder} goes by steps, not by the clock; give more --steps instead of --minutes {minutes:g}")
-    saved = run.saved_steps()
-    if not stored.train.steps or not saved or saved[-1] == 0:
-        return replace(new, train=replace(new.train, steps=0))
-    done = Pace(saved[-1], run.seconds_until(saved[-1]))
+    done = _done(run)
+    if done.steps == 0:  # measure the speed once more
+        return replace(new, train=replace(new.train, **dict.fromkeys(stored.planned, 0)))
     if 60 * minutes <= done.seconds:
         raise UserError(
             f"{run.folder} has trained for {done.seconds / 60:.2g} minutes already; --minutes {minutes:g} is not more"
         )
     return with_steps(new, steps_in(minutes, done=done, recent=done))
+
+
+def _done(run: Run) -> Pace:
+    """Return the steps and seconds of the last checkpoint that is intact."""
+    for step in reversed(run.saved_steps()):
+        with suppress(DamagedError):
+            return Pace(step, run.seconds_until(step))
+    return Pace(0, 0.0)

@@ -41,6 +41,7 @@ from regard.train.tensorboard import EventFiles
 
 # Files that a run may have left which was interrupted before it had a configuration.
 LEFTOVERS = re.compile(r"\.lock|data|\.data\.preparing|tokenizer.*\.model|manifest\.json|\..*\.writing")
+OF_THE_RUN = ("planned", "longest", "inherited_limit")
 OF_THE_TOKENIZER = ("src_vocab_size", "tgt_vocab_size", "pad_id")
 
 
@@ -208,7 +209,12 @@ def _text_for(kind: ModelKind, given: Table) -> DataConfig:
 
 
 def _check_top(given: Table) -> None:
-    """Raise an error for unknown names at the top, and for tables that are none."""
+    """Raise an error for unknown names at the top, for those that a run decides, and for tables that are none."""
+    if not isinstance(given, dict):
+        raise UserError(f"the settings must be a table, but are {given!r}")
+    for name in OF_THE_RUN:
+        if name in given:
+            raise UserError(f"{name} is decided by the run itself; leave it out")
     tables: Table = {"data": {"train": []}, "model": {"src_vocab_size": 8, "tgt_vocab_size": 8}, "train": {}}
     read_table(RunConfig, tables | {key: value for key, value in given.items() if key not in tables})
     for key in tables:
@@ -314,6 +320,10 @@ def _restore(training: Training, display: Display) -> None:
             break
         except DamagedError as error:
             display.warn(f"{error}; going back to the one before it")
+    if processes.is_main and not saved and run.read_weights() is not None:
+        raise UserError(
+            f"{run.folder} has weights, but no checkpoint to continue from; begin another run with --from {run.folder}"
+        )
     if saved and checkpoint is None:
         raise UserError(f"no checkpoint in {run.checkpoints} is intact; delete {run.folder} to begin anew")
     step = processes.from_main(checkpoint.state["step"] if checkpoint else -1)

@@ -31,12 +31,11 @@ from regard.machine.processes import Processes
 from regard.run.checkpoint import Checkpoint, DamagedError, Run, Weights
 from regard.run.metrics import append_line, cut_back, size_on_disk
 from regard.settings import read_table
-from regard.text.tokenizer import Tokenizer
 from regard.train.batches import BatchMaker, num_workers
 from regard.train.health import attention_health, complaints
 from regard.train.learner import Learner
 from regard.train.page import write_page
-from regard.train.plan import FIRST_PLAN_SECONDS, Pace, open_training_text, steps_by_the_clock, with_steps
+from regard.train.plan import FIRST_PLAN_SECONDS, Pace, open_training_text, steps_by_the_clock, subwords_of, with_steps
 from regard.train.progress import Display, memory_bytes
 from regard.train.road import layout_for, learner_for
 from regard.train.saving import Best, TrainingState, Writer, publish_average, publish_weights, steps_to_average
@@ -79,10 +78,7 @@ class Training:
         self.config = config
         self.device = device
         self.processes = processes
-        folder = run.data_folder(config)
-        tokenizer = Tokenizer.load(run.folder)
-        if not tokenizer.is_in(folder):
-            raise UserError(f"{folder} is not the text this run was begun with: its subwords differ")
+        folder, tokenizer = run.data_folder(config), subwords_of(run, config)
         self.stream = open_training_text(folder, config.model, config.train, tokenizer)
         self.valid = open_validation(config, folder, tokenizer, batch_tokens=max(2048, self.stream.batch_tokens))
         self._layout = layout_for(config.model, config.train, device, processes, self.stream)

@@ -16,6 +16,7 @@ from regard.data.windows import Stream, TextStream
 from regard.errors import UserError
 from regard.machine.device import find_device
 from regard.machine.processes import Processes
+from regard.run.checkpoint import Run
 from regard.settings import Table
 from regard.text.tokenizer import PAD_ID, Tokenizer
 from regard.train.learner import Learner
@@ -30,6 +31,16 @@ FIRST_PLAN_SECONDS = 2.0  # of training, from which a speed can be told
 LAST_PLAN = 0.75  # of a run, after which its plan stays
 LEAST_CHANGE = 0.03  # of the number of steps; a smaller change is not worth another learning rate
 COMPILE_PAYS = 10_000  # updates on a GPU; compiling takes two minutes and saves a quarter of each (EXPERIMENTS.md)
+
+
+def subwords_of(run: Run, config: RunConfig) -> Tokenizer:
+    """Return the subwords of a run, after a check that the text it was begun with is there."""
+    folder, tokenizer = run.data_folder(config), Tokenizer.load(run.folder)
+    if not (folder / "data.json").exists():
+        raise UserError(f"{folder} is missing: it is the prepared text that {run.folder} was begun with; put it back")
+    if not tokenizer.is_in(folder):
+        raise UserError(f"{folder} is not the text this run was begun with: its subwords differ")
+    return tokenizer
 
 
 def open_stream(folder: Path, config: TrainConfig, tokenizer: Tokenizer, *, longest: int = 2**20) -> BatchStream:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import regard
+from regard.errors import UserError
 from regard.evaluate.command import EvaluationSettings
 from regard.evaluate.command import run as evaluate
 from regard.evaluate.metrics import has_mecab
@@ -150,6 +151,8 @@ def test_a_runs_translations_are_measured_and_kept_with_it(corpus: Path, trained
     )
     assert json.loads(json.dumps(to_json(value, report["settings"]))) == report
     assert set(corpus.rglob("*")) == written, "the function writes nothing"
+    with pytest.raises(UserError, match=r"refs must be a list of files; give \['valid\.en'\]"):
+        regard.evaluate(corpus / "same.en", refs="valid.en")
     assert all(one["words"].startswith("no difference between same.en and trained in ") for one in report["comparisons"])
 
 
@@ -193,6 +196,8 @@ def test_the_tokenizer_follows_the_language(
         ({"system": "folder"}, "folder is not a run: it has no config.json"),
         ({"system": "folder", "src": "test.de"}, "folder is not a run: it has no config.json"),
         ({"output": "bad.en"}, "bad.en is a file; -o needs a folder"),
+        ({"refs": ()}, "there is nothing to compare with; give a file of references"),
+        ({"num_resamples": 0}, "0 resamples; give from 40 to 1,000,000"),
         ({"tokenize": "13A"}, "sacreBLEU has no tokenizer '13A'; did you mean 13a?"),
         ({"tokenize": "moses"}, "sacreBLEU has no tokenizer 'moses'; choose one of none, zh, 13a, intl, "),
     ],

@@ -65,7 +65,7 @@ def arguments_for(text: Path) -> dict[str, list[str]]:
     }
 
 
-KINDS = ("zip", "value", "key", "runtime", "assertion", "unicode", "json", "descriptor", "library")
+KINDS = ("zip", "value", "key", "runtime", "assertion", "end", "unicode", "json", "descriptor", "library")
 
 
 def test_a_fault_of_any_layer_is_told_with_its_traceback_and_how_to_report_it(text: Path) -> None:

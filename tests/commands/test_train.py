@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,6 +218,9 @@ def test_early_stopping_separate_subwords_and_prepared_text(corpus: Path) -> Non
     assert the_run.read_config().model.shared_embeddings == "target"
     again = run("train", *arguments)
     assert again.returncode == 0 and "6 steps; to go on, give a greater train.patience" in again.stderr
+    longer = run("train", "-o", str(corpus / "early"), "--steps", "1000")
+    assert longer.returncode == 2
+    assert longer.stderr.endswith("ended after 6 steps; give a greater train.patience than 2\n")
     more = run("train", "-o", str(corpus / "early"), "--set", "train.patience=3")
     assert more.returncode == 0 and the_run.saved_steps()[-1] == 8, more.stderr
     other = run(
@@ -244,6 +248,7 @@ DATA = {"train": [{"src": "a.de", "tgt": "a.en"}], "valid": {"src": "v.de", "tgt
         ({"data": DATA, "model": {"kind": "rnnn"}}, "there is no kind of model 'rnnn'; did you mean rnn?"),
         ({"data": DATA, "preset": "smal"}, "there is no preset 'smal'; did you mean small?"),
         ({"data": DATA, "train": 3}, "train must be a table of settings, but is 3"),
+        ({"data": DATA, "longest": 5}, "longest is decided by the run itself; leave it out"),
         ({"data": DATA, "train": {"device": "gpu"}}, "the device 'gpu' is not available here; try --device cpu"),
         ({"data": DATA, "prepared": "x"}, "both prepared data and text to prepare were given; give one of them"),
         ({"prepared": "nowhere"}, "nowhere was not made by `regard prepare`: it has no data.json"),
@@ -324,6 +329,7 @@ def test_planned_anew_and_stopped_it_ends_as_it_would_have(corpus: Path, monkeyp
     longer = run("train", "-o", str(stopped), "--steps", "66")
     assert longer.returncode == 0, longer.stderr
     assert Run(stopped).saved_steps()[-1] == 66, "whoever counts steps does not go by the clock"
+    assert Run(stopped).read_config().planned == ()
     refused = run("train", "-o", str(stopped), "--minutes", "9")
     assert refused.returncode == 2
     assert refused.stderr.endswith("goes by steps, not by the clock; give more --steps instead of --minutes 9\n")
@@ -342,12 +348,73 @@ def test_more_minutes_continue_a_run_by_the_clock(corpus: Path) -> None:
     less = run("train", "-o", str(out), "--minutes", "0.01")
     assert less.returncode == 2
     assert re.search(r"has trained for [\d.]+ minutes already; --minutes 0\.01 is not more", less.stderr)
+    before = (out / "config.json").read_bytes()
+    both = run("train", "-o", str(out), "--minutes", "0.2", "--steps", str(first.steps))
+    assert both.stderr == "regard: both --steps and --minutes were given; give one of them\n"
+    (out / "data").rename(corpus / "moved away")
+    missing = run("train", "-o", str(out), "--minutes", "0.2")
+    assert missing.stderr.endswith(f"is missing: it is the prepared text that {out} was begun with; put it back\n")
+    (corpus / "moved away").rename(out / "data")
+    assert (out / "config.json").read_bytes() == before, "a refusal changes nothing"
+    last = Run(out).checkpoint_path(Run(out).saved_steps()[-1]) / "state.json"
+    last.write_bytes(last.read_bytes() + b"x")
     more = run("train", "-o", str(out), "--minutes", "0.2")
     assert more.returncode == 0, more.stderr
+    assert "going back to the one before it" in more.stderr
     last, reached = Run(out).read_config().train, Run(out).saved_steps()[-1]
     assert last.minutes == 0.2
     assert reached == last.steps > first.steps
     assert read_lines(Run(out).metrics_path)[-1]["step"] == last.steps
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_steps_end_a_plan_even_if_they_are_what_was_planned(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
+    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
+    train = {"minutes": 0.1, "batch_tokens": 256, "device": "cpu"}
+    monkeypatch.setattr(Training, "steps_within", lambda *_: (40, 20))
+    monkeypatch.setattr(loop, "steps_by_the_clock", lambda config, **_: config.train.steps)
+    out = corpus / "planned for 40"
+    train_command({"preset": "tiny", "data": data, "train": train}, out)
+    train_command({"train": {"steps": 40}}, out)
+    config = Run(out).read_config()
+    assert (config.train.steps, config.planned) == (40, ())
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_before_its_first_step_a_run_by_the_clock_is_planned_from_nothing(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other minutes set all that was planned for the first ones anew."""
+    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
+    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
+    train = {"minutes": 30.0, "batch_tokens": 256, "device": "cpu"}
+    plans = iter([(10_000, 1000), (12, 6)])
+    monkeypatch.setattr(Training, "steps_within", lambda *_: next(plans))
+    monkeypatch.setattr(loop, "steps_by_the_clock", lambda config, **_: config.train.steps)
+    update, out = Training._update, corpus / "planned from nothing"
+
+    def killed(_: Training, __: Place) -> Place:
+        raise SystemExit(1)
+
+    monkeypatch.setattr(Training, "_update", killed)
+    with pytest.raises(SystemExit):
+        train_command({"preset": "tiny", "data": data, "train": train}, out)
+    monkeypatch.setattr(Training, "_update", update)
+    train_command({"train": {"minutes": 0.2}}, out)
+    train_config = Run(out).read_config().train
+    assert (train_config.steps, train_config.valid_every, train_config.save_every) == (12, 6, 1)
+
+
+def test_weights_without_a_checkpoint_are_not_trained_over(corpus: Path) -> None:
+    out = corpus / "without checkpoints"
+    assert train(corpus, out).returncode == 0
+    shutil.rmtree(Run(out).checkpoints)
+    weights = sha256(out / "model.safetensors")
+    result = run("train", "-o", str(out), "--steps", str(2 * STEPS))
+    assert result.returncode == 2
+    assert result.stderr.endswith(f"no checkpoint to continue from; begin another run with --from {out}\n")
+    assert sha256(out / "model.safetensors") == weights
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -32,6 +32,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "key": lambda: _raise(KeyError(SECRET)),
     "runtime": lambda: _raise(RuntimeError(SECRET)),
     "assertion": lambda: _raise(AssertionError(SECRET)),
+    "end": lambda: _raise(EOFError(SECRET)),  # which typer takes for the end of a conversation
     "unicode": "\ud800".encode,
     "json": lambda: json.loads(SECRET),
     "descriptor": lambda: os.close(10_000),  # an OSError that no user action causes
