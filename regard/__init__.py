@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from regard.machine.load import bound_spinning
-
 if TYPE_CHECKING:
     from regard.evaluate import evaluate
     from regard.generate.generator import Generated, Generation, Generator, load_language
@@ -47,6 +45,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `regard --help` does not wait for torch."""
+    from regard.machine.load import bound_spinning
+
     bound_spinning()
     if name in ("evaluate", "train"):
         return import_module(f"regard.{name}")

@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import regard
 from regard.config import AUTO, RunConfig
@@ -69,7 +70,8 @@ def _extended(run: Run, stored: RunConfig, new: RunConfig) -> RunConfig:
         raise UserError(f"{run.folder} goes by steps, not by the clock; give more --steps instead of --minutes {minutes:g}")
     done = _done(run)
     if done.steps == 0:  # measure the speed once more
-        return replace(new, train=replace(new.train, **dict.fromkeys(stored.planned, 0)))
+        anew: dict[str, Any] = dict.fromkeys(stored.planned, 0)
+        return replace(new, train=replace(new.train, **anew))
     if 60 * minutes <= done.seconds:
         raise UserError(
             f"{run.folder} has trained for {done.seconds / 60:.2g} minutes already; --minutes {minutes:g} is not more"

@@ -356,8 +356,8 @@ def test_more_minutes_continue_a_run_by_the_clock(corpus: Path) -> None:
     assert missing.stderr.endswith(f"is missing: it is the prepared text that {out} was begun with; put it back\n")
     (corpus / "moved away").rename(out / "data")
     assert (out / "config.json").read_bytes() == before, "a refusal changes nothing"
-    last = Run(out).checkpoint_path(Run(out).saved_steps()[-1]) / "state.json"
-    last.write_bytes(last.read_bytes() + b"x")
+    state = Run(out).checkpoint_path(Run(out).saved_steps()[-1]) / "state.json"
+    state.write_bytes(state.read_bytes() + b"x")
     more = run("train", "-o", str(out), "--minutes", "0.2")
     assert more.returncode == 0, more.stderr
     assert "going back to the one before it" in more.stderr
