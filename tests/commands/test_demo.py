@@ -97,9 +97,12 @@ def test_from_nothing_to_a_measured_translator(tmp_path: Path) -> None:
     assert "step" not in again.stderr, "it trained again"
     assert line.group() in again.stdout
 
-    other = demo(folder, "--minutes", "3")
+    other = demo(folder, "--seed", "5")
     assert other.returncode == 2
-    assert "was begun with train.minutes = 0.05, not 3.0" in other.stderr
+    assert "was begun with train.seed = 1, not 5" in other.stderr
+    less = demo(folder, "--minutes", "0.01")
+    assert less.returncode == 2
+    assert "--minutes 0.01 is not more" in less.stderr
 
 
 @pytest.mark.slow
