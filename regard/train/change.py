@@ -50,10 +50,14 @@ def change(run: Run, given: Table) -> None:
     elif train.get("steps") and ("train.steps" in changed or goes_by_the_clock(stored)):
         new = with_steps(new, new.train.steps) if stored.train.steps == 0 else new
         new = replace(new, planned=())  # from now on by steps, not by the clock
+    weights = run.read_weights()
+    if weights is not None and not saved and (new != stored or not weights.final):
+        raise UserError(
+            f"{run.folder} has weights, but no checkpoint to continue from; begin another run with --from {run.folder}"
+        )
     if new == stored:
         return
     subwords_of(run, new)
-    weights = run.read_weights()
     if weights is not None and weights.final and weights.after < stored.train.steps and "train.patience" not in changed:
         raise UserError(
             f"validation had not improved any more when {run.folder} ended after {weights.after:,} steps; give a greater "

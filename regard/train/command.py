@@ -320,10 +320,6 @@ def _restore(training: Training, display: Display) -> None:
             break
         except DamagedError as error:
             display.warn(f"{error}; going back to the one before it")
-    if processes.is_main and not saved and run.read_weights() is not None:
-        raise UserError(
-            f"{run.folder} has weights, but no checkpoint to continue from; begin another run with --from {run.folder}"
-        )
     if saved and checkpoint is None:
         raise UserError(f"no checkpoint in {run.checkpoints} is intact; delete {run.folder} to begin anew")
     step = processes.from_main(checkpoint.state["step"] if checkpoint else -1)

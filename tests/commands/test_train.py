@@ -44,6 +44,12 @@ def train(text: Path, out: Path, *more: str) -> subprocess.CompletedProcess[str]
     return run("train", *flags(text), *SETTINGS, *more, "-o", str(out))
 
 
+def text_of(corpus: Path) -> dict[str, object]:
+    """Return the settings of `data` for the text of `flags(corpus)`."""
+    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
+    return {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
+
+
 def digests(folder: Path, steps: int = STEPS) -> dict[str, str]:
     checkpoint = Run(folder).checkpoint_path(steps)
     files = [*checkpoint.glob("*.safetensors"), folder / "metrics.jsonl", folder / "model.safetensors"]
@@ -299,10 +305,8 @@ def test_planned_anew_and_stopped_it_ends_as_it_would_have(corpus: Path, monkeyp
         return 60 if done.steps == 4 else config.train.steps
 
     def given() -> dict[str, object]:
-        sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
-        data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
         train = {"minutes": 0.1, "learning_rate": 0.0, "batch_tokens": 256, "device": "cpu"}
-        return {"preset": "tiny", "data": data, "train": train}
+        return {"preset": "tiny", "data": text_of(corpus), "train": train}
 
     monkeypatch.setattr(Training, "steps_within", lambda *_: (40, 20))
     monkeypatch.setattr(loop, "steps_by_the_clock", clock)
@@ -369,13 +373,11 @@ def test_more_minutes_continue_a_run_by_the_clock(corpus: Path) -> None:
 
 @pytest.mark.usefixtures("unchecked")
 def test_steps_end_a_plan_even_if_they_are_what_was_planned(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
-    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
     train = {"minutes": 0.1, "batch_tokens": 256, "device": "cpu"}
     monkeypatch.setattr(Training, "steps_within", lambda *_: (40, 20))
     monkeypatch.setattr(loop, "steps_by_the_clock", lambda config, **_: config.train.steps)
     out = corpus / "planned for 40"
-    train_command({"preset": "tiny", "data": data, "train": train}, out)
+    train_command({"preset": "tiny", "data": text_of(corpus), "train": train}, out)
     train_command({"train": {"steps": 40}}, out)
     config = Run(out).read_config()
     assert (config.train.steps, config.planned) == (40, ())
@@ -386,8 +388,6 @@ def test_before_its_first_step_a_run_by_the_clock_is_planned_from_nothing(
     corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other minutes set all that was planned for the first ones anew."""
-    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
-    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
     train = {"minutes": 30.0, "batch_tokens": 256, "device": "cpu"}
     plans = iter([(10_000, 1000), (12, 6)])
     monkeypatch.setattr(Training, "steps_within", lambda *_: next(plans))
@@ -399,7 +399,7 @@ def test_before_its_first_step_a_run_by_the_clock_is_planned_from_nothing(
 
     monkeypatch.setattr(Training, "_update", killed)
     with pytest.raises(SystemExit):
-        train_command({"preset": "tiny", "data": data, "train": train}, out)
+        train_command({"preset": "tiny", "data": text_of(corpus), "train": train}, out)
     monkeypatch.setattr(Training, "_update", update)
     train_command({"train": {"minutes": 0.2}}, out)
     train_config = Run(out).read_config().train
@@ -410,11 +410,11 @@ def test_weights_without_a_checkpoint_are_not_trained_over(corpus: Path) -> None
     out = corpus / "without checkpoints"
     assert train(corpus, out).returncode == 0
     shutil.rmtree(Run(out).checkpoints)
-    weights = sha256(out / "model.safetensors")
+    before = sha256(out / "model.safetensors"), sha256(out / "config.json")
     result = run("train", "-o", str(out), "--steps", str(2 * STEPS))
     assert result.returncode == 2
     assert result.stderr.endswith(f"no checkpoint to continue from; begin another run with --from {out}\n")
-    assert sha256(out / "model.safetensors") == weights
+    assert (sha256(out / "model.safetensors"), sha256(out / "config.json")) == before
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -428,10 +428,8 @@ def test_an_overloaded_machine_is_reported_once(
         return "" if len(asked) == 1 else "this machine is overloaded"
 
     monkeypatch.setattr(OtherPrograms, "complaint", complaint)
-    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
-    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
     settings = {"steps": 6, "log_every": 1, "batch_tokens": 256, "device": "cpu", "threads": 1}
-    train_command({"preset": "tiny", "data": data, "train": settings}, corpus / "overloaded")
+    train_command({"preset": "tiny", "data": text_of(corpus), "train": settings}, corpus / "overloaded")
     assert asked == [1, 1]
     assert capsys.readouterr().err.count("warning: this machine is overloaded; training is slower") == 1
 
@@ -439,10 +437,8 @@ def test_an_overloaded_machine_is_reported_once(
 @pytest.mark.usefixtures("unchecked")
 def test_written_beside_the_updates_it_ends_the_same(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, weights are copied before a thread writes them. Here an update runs while each is being written."""
-    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
-    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
     settings = {"steps": STEPS, "save_every": 3, "valid_every": 6, "log_every": 2, "batch_tokens": 256, "device": "cpu"}
-    given = {"preset": "tiny", "data": data, "train": settings}
+    given = {"preset": "tiny", "data": text_of(corpus), "train": settings}
     train_command(given, corpus / "written in between")
     begun, updated = defaultdict[int, threading.Event](threading.Event), defaultdict[int, threading.Event](threading.Event)
     beside = range(3, STEPS, 3)  # the checkpoints that are followed by an update
@@ -473,10 +469,8 @@ def test_written_beside_the_updates_it_ends_the_same(corpus: Path, monkeypatch: 
 @pytest.mark.usefixtures("unchecked")
 def test_processes_that_cut_words_anew_change_nothing(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, BPE-dropout runs in several processes."""
-    sides = {side: {"src": f"{corpus}/{side}.de", "tgt": f"{corpus}/{side}.en"} for side in ("train", "valid")}
-    data = {"train": [sides["train"]], "valid": sides["valid"], "vocab_size": 300}
     settings = {"steps": STEPS, "bpe_dropout": 0.1, "accumulation": 2, "batch_tokens": 256, "device": "cpu"}
-    given = {"preset": "tiny", "data": data, "train": settings}
+    given = {"preset": "tiny", "data": text_of(corpus), "train": settings}
     train_command(given, corpus / "cut here")
     made_here, before = list[Place](), multiprocessing.active_children()
     monkeypatch.setattr(loop, "num_workers", lambda *_: 2)
